@@ -1,0 +1,59 @@
+"""The `specops` command: one file per noun, heavy imports inside the commands, one place where errors become exit codes.
+
+Exit codes: 0 done, 1 a verdict is FAIL or a rule is broken, 2 wrong usage or input, 3 something outside is unavailable.
+"""
+
+import sys
+
+import typer
+
+from specops.cli import audit, demo, engine, lineage, policy, report, rollout, serve
+from specops.errors import EXIT_DONE, EXIT_USAGE, SpecopsError, exit_code
+
+app = typer.Typer(
+    name="specops",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    help=(
+        "Release manager for speculative decoding: lineage, shadow and canary beside plain decoding, monitors that fall back, audit.\n\n"
+        "Start with `specops quickstart`: it plays the whole story on this machine with a small trained pair.\n\n"
+        "At 3 a.m.: `specops rollout status` says what is served and why; `specops rollout abort ID --reason ...` sends all traffic to plain decoding.\n\n"
+        "Exit codes: 0 done; 1 a verdict is FAIL or a rule is broken; 2 wrong usage or input; 3 something outside is unavailable."
+    ),
+)
+app.command("quickstart")(demo.quickstart)
+app.command("up")(serve.up)
+app.command("doctor")(serve.doctor)
+app.add_typer(engine.app, name="engine")
+app.add_typer(serve.gateway_app, name="gateway")
+app.add_typer(serve.control_app, name="control")
+app.add_typer(lineage.app, name="lineage")
+app.add_typer(rollout.app, name="rollout")
+app.add_typer(policy.app, name="policy")
+app.add_typer(report.app, name="report")
+app.add_typer(audit.app, name="audit")
+app.add_typer(demo.app, name="demo")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and leave with the documented exit code."""
+    try:
+        code = app(arguments, standalone_mode=False)
+    except SpecopsError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(exit_code(error))
+    except typer.Abort:
+        typer.echo("aborted", err=True)
+        sys.exit(EXIT_USAGE)
+    except Exception as error:
+        if type(error).__module__.split(".")[0] in ("click", "typer") and hasattr(error, "show"):
+            error.show()
+            sys.exit(EXIT_USAGE)
+        raise
+    sys.exit(code if isinstance(code, int) else EXIT_DONE)
+
+
+if __name__ == "__main__":
+    main()

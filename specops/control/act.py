@@ -1,0 +1,268 @@
+"""The control loop: outcomes in, traffic moved. Load -> fold -> judge -> advance -> save -> act; no policy lives here.
+
+Called by `specops control serve` for one rollout at a time. Evidence, cursor, verdict, rollout, audit entry and outbox commit in
+one transaction; only then is the route put. So a kill at any point loses nothing and repeats nothing: the next control process
+reads the evidence and the cursor, puts the route that the stored rollout implies, and goes on.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from specops.control.ports import Batch, Gateway, Store, Unit
+from specops.core.judge import judge
+from specops.core.outcome import Outcome
+from specops.core.policy import Policy
+from specops.core.rollout import Action, ActionKind, Rollout, State, advance
+from specops.core.route import Route
+from specops.core.verdict import Result, Verdict
+from specops.core.window import Window, fold
+from specops.errors import StoreUnavailable
+
+PRODUCTION = "production"
+LEASE_S = 5.0
+RUNBOOK = "docs/how-to/answer-an-alert.md"
+TAGS = {
+    ActionKind.ADVANCE: "rollout:step:advanced",
+    ActionKind.PROMOTE: "rollout:release:promoted",
+    ActionKind.ROLL_BACK: "rollout:release:rolled_back",
+    ActionKind.PAUSE: "rollout:state:paused",
+}
+Check = Callable[[tuple[Outcome, ...], datetime], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoints:
+    """Where the two arms of a rollout listen."""
+
+    baseline_url: str
+    candidate_url: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Controller:
+    """Judges one rollout and moves its traffic.
+
+    `clock` returns UTC now; `check` returns data errors of a batch (empty: usable).
+    """
+
+    store: Store
+    gateway: Gateway
+    policy: Policy
+    endpoints: Endpoints
+    rollout_id: str
+    holder: str
+    actor: str
+    clock: Callable[[], datetime]
+    check: Check
+    verdict_every: int = 10
+    _window: Window = field(init=False)
+    _epoch: str | None = field(init=False, default=None)
+    _cursor: int = field(init=False, default=0)
+    _rollout: Rollout = field(init=False)
+    _last: Result | None = field(init=False, default=None)
+
+    @property
+    def rollout(self) -> Rollout:
+        """The rollout as last stored."""
+        return self._rollout
+
+    def resume(self) -> Rollout:
+        """Take the lease, load rollout and evidence, and put the route they imply; safe to call at any time.
+
+        Raises:
+            StoreUnavailable: another control plane holds the lease.
+            GatewayUnavailable: the gateway did not answer.
+        """
+        with self.store.begin() as unit:
+            self._take_lease(unit)
+            self._rollout = unit.rollouts.get(self.rollout_id)
+            stored = unit.windows.load(self.rollout_id)
+            revision = unit.next_revision()
+        self._window = Window.empty(self.policy)
+        if stored is not None:
+            record, self._epoch, self._cursor = stored
+            self._window = Window.from_record(record)
+        self._put(revision)
+        return self._rollout
+
+    def pass_once(self, *, wait_s: float = 1.0) -> Action | None:
+        """Poll once and deal with what came; return the last action that moved traffic, if any.
+
+        Raises:
+            StoreUnavailable: the lease was lost.
+            GatewayUnavailable: the gateway did not answer; nothing was changed.
+        """
+        batch = self.gateway.poll(self._cursor, self._epoch, wait_s)
+        now = self.clock()
+        errors = self.check(batch.outcomes, now)
+        if batch.dropped:
+            errors += (f"gateway dropped {batch.dropped} outcomes before control read them",)
+        moved: Action | None = None
+        start = 0
+        while start < len(batch.outcomes) or (start == 0 and not batch.outcomes):
+            start, action = self._take(batch, start, errors, now)
+            moved = action or moved
+            if not batch.outcomes:
+                break
+        return moved
+
+    def _take(self, batch: Batch, start: int, errors: tuple[str, ...], now: datetime) -> tuple[int, Action | None]:
+        """Fold from `start` until an action moves the rollout or the batch ends; commit; then put the route."""
+        window, decided, verdict = self._window, None, None
+        position = start
+        first = batch.next - len(batch.outcomes)
+        mine: list[Outcome] = []
+        with self.store.begin() as unit:
+            self._take_lease(unit)
+            current = unit.rollouts.get(self.rollout_id)  # a person may have aborted or approved it
+            changed_by_hand = current.version != self._rollout.version
+            self._rollout = current
+            suite = tuple(_suite_errors(unit, self.rollout_id))
+            for outcome in batch.outcomes[start:]:
+                position += 1
+                if outcome.release_id not in (current.baseline, current.candidate):
+                    continue  # traffic of an earlier route, still in flight when this rollout began
+                mine.append(outcome)
+                window = fold(window, outcome, self.policy, promoted=current.state is State.PROMOTED)
+                verdict, action = self._decide(window, errors + suite, now)
+                if action.kind is not ActionKind.HOLD:
+                    decided = action
+                    break
+            if not batch.outcomes and not current.is_terminal:
+                verdict, action = self._decide(window, errors + suite, now)
+                decided = action if action.kind is not ActionKind.HOLD else None
+            revision = self._save(unit, window, verdict, decided, batch.epoch, first + position, mine, now)
+            if changed_by_hand and revision is None:
+                revision = unit.next_revision()
+        self._window, self._epoch, self._cursor = window, batch.epoch, first + position
+        if decided is not None:
+            self._rollout = decided.rollout
+        if revision is not None:
+            self._put(revision)
+        return position, decided
+
+    def _decide(self, window: Window, errors: tuple[str, ...], now: datetime) -> tuple[Verdict, Action]:
+        promoted = self._rollout.state is State.PROMOTED
+        verdict = judge(self.policy, window, promoted=promoted, now=now, data_errors=errors)
+        return verdict, advance(self._rollout, verdict, candidate_outcomes=window.candidate_outcomes)
+
+    def _save(
+        self,
+        unit: Unit,
+        window: Window,
+        verdict: Verdict | None,
+        decided: Action | None,
+        epoch: str,
+        cursor: int,
+        mine: list[Outcome],
+        now: datetime,
+    ) -> int | None:
+        unit.windows.save(self.rollout_id, window.to_record(), epoch, cursor)
+        if mine:
+            unit.outcomes.append(self.rollout_id, mine)
+        due = bool(mine) and window.outcomes // self.verdict_every != self._window.outcomes // self.verdict_every
+        if verdict is not None and (decided or verdict.result is not self._last or due):
+            unit.verdicts.add(self.rollout_id, verdict)
+            self._last = verdict.result
+        if decided is None or verdict is None:
+            return None
+        unit.rollouts.save(decided.rollout)
+        record_action(
+            unit, decided, before=self._rollout, actor=self.actor, at=now, verdict=verdict, deciding=mine[-1] if mine else None
+        )
+        return unit.next_revision()
+
+    def _put(self, revision: int) -> None:
+        self.gateway.put_route(route_of(self._rollout, self.endpoints, revision))
+
+    def _take_lease(self, unit: Unit) -> None:
+        if unit.leases.take("control", self.holder, self.clock(), LEASE_S) is None:
+            raise StoreUnavailable(
+                "another control plane holds the lease; it ends within 5 s of that process dying", retry_after_s=LEASE_S
+            )
+
+
+def route_of(rollout: Rollout, endpoints: Endpoints, revision: int) -> Route:
+    """Return the route that a rollout's state implies."""
+    return Route(
+        revision=revision,
+        baseline_url=endpoints.baseline_url,
+        baseline_release=rollout.baseline,
+        candidate_url=endpoints.candidate_url,
+        candidate_release=rollout.candidate,
+        rollout_id=rollout.id,
+        weight=rollout.weight,
+        mirror=rollout.mirror,
+    )
+
+
+def record_action(
+    unit: Unit, action: Action, *, before: Rollout, actor: str, at: datetime, verdict: Verdict | None, deciding: Outcome | None
+) -> None:
+    """Write an action's audit entry and the side effects it owes, in the caller's transaction."""
+    rollout = action.rollout
+    payload: dict[str, Any] = {
+        "action": action.kind,
+        "reason": action.reason,
+        "step": rollout.step,
+        "from_step": before.step,
+        "weight": str(rollout.weight),
+        "mirror": str(rollout.mirror),
+        "state": rollout.state,
+        "candidate": rollout.candidate,
+        "baseline": rollout.baseline,
+        "policy": rollout.policy_digest,
+        "version": rollout.version,
+    }
+    if verdict is not None:
+        payload |= {"verdict": verdict.result, "outcomes": verdict.outcomes}
+    if deciding is not None:
+        payload |= {"deciding_request": deciding.request_id, "deciding_at": deciding.at.isoformat()}
+    unit.audit.append(tag=TAGS[action.kind], actor=actor, subject=rollout.id, payload=payload, at=at)
+    if action.kind is ActionKind.PROMOTE:
+        _move_alias(unit, rollout, rollout.candidate, actor, at)
+    if action.kind is ActionKind.ROLL_BACK:
+        unit.outbox.add("alert", f"{rollout.id}:rolled_back", alert_of(rollout, verdict, action.reason, at), at)
+        if unit.aliases.get(PRODUCTION) != rollout.baseline or before.state is State.PROMOTED:
+            _move_alias(unit, rollout, rollout.baseline, actor, at)
+
+
+def alert_of(rollout: Rollout, verdict: Verdict | None, reason: str, at: datetime) -> dict[str, Any]:
+    """Return the Alertmanager v2 alert of a roll-back. Labels hold identity only, so that repeats are one incident."""
+    finding = next((f for f in verdict.findings if f.result is verdict.result), None) if verdict else None
+    return {
+        "labels": {
+            "alertname": "SpecopsRolledBack",
+            "service": "specops",
+            "severity": "critical",
+            "rollout": rollout.id,
+            "candidate": rollout.candidate,
+            "baseline": rollout.baseline,
+            "check": finding.check if finding else "by_hand",
+        },
+        "annotations": {
+            "summary": f"rollout {rollout.id} rolled back, all traffic on {rollout.baseline}",
+            "description": reason,
+            "owner": finding.owner if finding else rollout.requested_by,
+            "policy": rollout.policy_digest,
+            "runbook_url": RUNBOOK,
+        },
+        "startsAt": at.isoformat(),
+    }
+
+
+def _move_alias(unit: Unit, rollout: Rollout, release_id: str, actor: str, at: datetime) -> None:
+    unit.aliases.set(PRODUCTION, release_id, actor, at)
+    unit.audit.append(
+        tag="release:alias:moved", actor=actor, subject=release_id, payload={"alias": PRODUCTION, "rollout": rollout.id}, at=at
+    )
+    unit.outbox.add(
+        "mlflow_alias", f"{rollout.id}:{rollout.version}:{PRODUCTION}", {"alias": PRODUCTION, "release": release_id}, at
+    )
+
+
+def _suite_errors(unit: Unit, rollout_id: str) -> list[str]:
+    suites = [e for e in unit.evidence.of(rollout_id) if e["kind"] == "data_suite"]
+    return list(suites[-1]["payload"]["errors"]) if suites else []

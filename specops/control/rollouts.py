@@ -1,0 +1,113 @@
+"""Starting rollouts and changing them by hand: load, ask `core.rollout`, save with an audit entry."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from specops.control.act import record_action
+from specops.control.ports import Store
+from specops.core.policy import Policy
+from specops.core.rollout import Rollout, Step, abort, approve, roll_back
+from specops.errors import IllegalTransition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a rollout is asked to do. Baseline and candidate are release ids or names."""
+
+    rollout_id: str
+    baseline: str
+    candidate: str
+    pipeline: str
+    steps: tuple[Step, ...]
+    policy: Policy
+    policy_text: str
+    baseline_url: str
+    candidate_url: str
+
+
+def start(store: Store, plan: Plan, *, actor: str, now: datetime) -> Rollout:
+    """Register policy and rollout before the first outcome (M13) and return the rollout.
+
+    Raises:
+        IllegalTransition: another rollout is still running.
+    """
+    with store.begin() as unit:
+        running = unit.rollouts.active()
+        if running:
+            raise IllegalTransition(
+                f"rollout {running[0].id} is {running[0].state}; abort it first: specops rollout abort {running[0].id} --reason ..."
+            )
+        baseline, candidate = unit.releases.get(plan.baseline), unit.releases.get(plan.candidate)
+        unit.policies.add(plan.policy.digest, plan.policy.name, plan.policy_text)
+        rollout = Rollout(
+            id=plan.rollout_id,
+            baseline=baseline.id,
+            candidate=candidate.id,
+            policy_digest=plan.policy.digest,
+            pipeline=plan.pipeline,
+            steps=plan.steps,
+            requested_by=actor,
+        )
+        unit.rollouts.add(rollout)
+        unit.evidence.add(
+            rollout.id, "endpoints", {"baseline_url": plan.baseline_url, "candidate_url": plan.candidate_url}, now
+        )
+        unit.audit.append(
+            tag="policy:thresholds:registered",
+            actor=actor,
+            subject=plan.policy.digest,
+            payload={"name": plan.policy.name, "rollout": rollout.id},
+            at=now,
+        )
+        unit.audit.append(
+            tag="rollout:plan:started",
+            actor=actor,
+            subject=rollout.id,
+            at=now,
+            payload={
+                "baseline": baseline.id,
+                "candidate": candidate.id,
+                "policy": plan.policy.digest,
+                "pipeline": plan.pipeline,
+                "steps": [f"{s.kind} weight {s.weight} mirror {s.mirror} min {s.min_requests}" for s in plan.steps],
+            },
+        )
+    return rollout
+
+
+def abort_by_hand(store: Store, rollout_id: str, *, reason: str, actor: str, now: datetime) -> Rollout:
+    """End a rollout; its traffic goes to the baseline when control next passes.
+
+    Raises:
+        IllegalTransition: it has ended already.
+    """
+    with store.begin() as unit:
+        ended = abort(unit.rollouts.get(rollout_id), reason=reason)
+        unit.rollouts.save(ended)
+        unit.audit.append(tag="rollout:plan:aborted", actor=actor, subject=rollout_id, payload={"reason": reason}, at=now)
+    return ended
+
+
+def roll_back_by_hand(store: Store, rollout_id: str, *, reason: str, actor: str, now: datetime) -> Rollout:
+    """Roll back on a person's word, with the same side effects as a FAIL."""
+    with store.begin() as unit:
+        before = unit.rollouts.get(rollout_id)
+        if before.is_terminal:
+            raise IllegalTransition(f"rollout {rollout_id} is {before.state} already")
+        action = roll_back(before, reason=f"by {actor}: {reason}")
+        unit.rollouts.save(action.rollout)
+        record_action(unit, action, before=before, actor=actor, at=now, verdict=None, deciding=None)
+    return action.rollout
+
+
+def approve_by_hand(store: Store, rollout_id: str, *, actor: str, now: datetime) -> Rollout:
+    """Approve the gate that a rollout waits at.
+
+    Raises:
+        IllegalTransition: nothing waits, or the requester approves itself.
+    """
+    with store.begin() as unit:
+        approved = approve(unit.rollouts.get(rollout_id), actor=actor)
+        unit.rollouts.save(approved)
+        unit.audit.append(tag="rollout:gate:approved", actor=actor, subject=rollout_id, payload={"step": approved.step}, at=now)
+    return approved

@@ -1,0 +1,47 @@
+"""What the control plane tells a gateway: one small record, replaced whole."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from specops.errors import InvalidRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Where traffic goes. `revision` only grows; a gateway ignores a lower one.
+
+    `weight` is the candidate's live share, `mirror` the share of baseline requests copied to the candidate, answer withheld.
+    Without a candidate URL both are 0.
+    """
+
+    revision: int
+    baseline_url: str
+    baseline_release: str
+    candidate_url: str | None = None
+    candidate_release: str | None = None
+    rollout_id: str | None = None
+    weight: float = 0.0
+    mirror: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the ranges, and that a share has somewhere to go."""
+        if not (0 <= self.weight <= 1 and 0 <= self.mirror <= 1):
+            raise InvalidRecord(f"route {self.revision} has weight {self.weight}, mirror {self.mirror}; both must be in [0, 1]")
+        if self.candidate_url is None and (self.weight > 0 or self.mirror > 0):
+            raise InvalidRecord(f"route {self.revision} sends traffic to a candidate but names no candidate_url")
+
+    def to_record(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> Self:
+        """Build a route from JSON values.
+
+        Raises:
+            InvalidRecord: a field is missing, unknown or out of range.
+        """
+        try:
+            return cls(**record)
+        except TypeError as exc:
+            raise InvalidRecord(f"not a route: {exc}") from exc

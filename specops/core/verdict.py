@@ -1,0 +1,70 @@
+"""What a policy says about the evidence so far. A FAIL is a value, not an error."""
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+
+class Result(StrEnum):
+    """Best to worst; the verdict of several checks is the worst of theirs."""
+
+    PASS = "PASS"  # noqa: S105  # a verdict, not a password
+    PENDING = "PENDING"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    ERROR = "ERROR"
+    FAIL = "FAIL"
+
+
+SEVERITY = {result: rank for rank, result in enumerate(Result)}
+
+
+def worst(results: list[Result]) -> Result:
+    """Return the worst result; no check at all is ERROR, so that an empty policy never passes."""
+    return max(results, key=SEVERITY.__getitem__) if results else Result.ERROR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One check's say, with the numbers behind it.
+
+    `e_value` speaks against the check's null ("the candidate is fine" for a guard); it fails at `e_threshold`.
+    `pass_e_value` speaks against "the candidate is worse than the limit"; the check passes at `pass_threshold`.
+    `low`, `high`: anytime-valid confidence sequence of `estimate`. Unit of all three: `unit`.
+    """
+
+    check: str
+    result: Result
+    metric: str
+    n: int
+    estimate: float | None
+    low: float | None
+    high: float | None
+    limit: float
+    unit: str
+    e_value: float
+    e_threshold: float
+    pass_e_value: float | None
+    pass_threshold: float | None
+    owner: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The worst of the findings, the policy that judged, and the outcome count at which it did."""
+
+    result: Result
+    findings: tuple[Finding, ...]
+    policy_digest: str
+    outcomes: int
+    at: datetime
+
+    @property
+    def reason(self) -> str:
+        """One line: the reasons of the findings that decided."""
+        return "; ".join(f.reason for f in self.findings if f.result is self.result)
+
+    def to_record(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return asdict(self) | {"at": self.at.isoformat()}

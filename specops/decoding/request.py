@@ -1,0 +1,91 @@
+"""What is asked of the decoder and what it gives back round by round; no tensors, no state.
+
+Built by engines and tests; read by `loop` and `plain`. Tokenising and detokenising are the engine's business.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from specops.decoding.trace import RoundTrace
+from specops.errors import InvalidInput
+
+
+class Ending(StrEnum):
+    """Why generation ended: a stop token, or the token or context limit (vLLM's words)."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One generation.
+
+    Attributes:
+        prompt_ids: at least one token id of the target's vocabulary.
+        max_tokens: most tokens to generate, >= 1; the target's context may end it earlier.
+        temperature: 0 is greedy; otherwise logits are divided by it.
+        top_k: keep the k most likely tokens; 0 keeps all.
+        top_p: then keep the fewest tokens whose renormalised mass reaches top_p, in (0, 1].
+        seed: of the request's own random source.
+        stop_ids: token ids that end the answer beside the target's EOS ids; the stopping token is emitted last.
+        k: proposals per round; None takes the draft's own number.
+        trace: record every round (costs a few tensor reads per round).
+        ignore_eos: do not stop at the target's EOS ids.
+    """
+
+    prompt_ids: tuple[int, ...]
+    max_tokens: int
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+    stop_ids: tuple[int, ...] = ()
+    k: int | None = None
+    trace: bool = False
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        """Check ranges."""
+        rules = (
+            ("prompt_ids", len(self.prompt_ids), len(self.prompt_ids) >= 1, "at least one token"),
+            ("max_tokens", self.max_tokens, self.max_tokens >= 1, ">= 1"),
+            ("temperature", self.temperature, math.isfinite(self.temperature) and self.temperature >= 0, "finite and >= 0"),
+            ("top_k", self.top_k, self.top_k >= 0, ">= 0, where 0 keeps all"),
+            ("top_p", self.top_p, 0 < self.top_p <= 1, "in (0, 1]"),
+            ("k", self.k, self.k is None or self.k >= 0, ">= 0, or nothing for the draft's own"),
+        )
+        for name, got, holds, expected in rules:
+            if not holds:
+                raise InvalidInput(f"{name} is {got}, expected {expected}; change the request")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Tokens that became final together: the prefill's one token, or those of one round.
+
+    `accepted` is what the rule accepted, before a stop token or the limit cut the block (vLLM counts so), so without a cut
+    len(tokens) == accepted + 1.
+    """
+
+    tokens: tuple[int, ...]
+    drafted: int = 0
+    accepted: int = 0
+    finish: Ending | None = None
+    trace: RoundTrace | None = None
+
+
+def cut(tokens: Sequence[int], stop_ids: Collection[int], room: int) -> tuple[tuple[int, ...], Ending | None]:
+    """End a block at its first stop token, or at the limit, whichever comes first.
+
+    Args:
+        tokens: what the round would emit.
+        stop_ids: ids that end the answer; the stopping token itself is kept.
+        room: tokens that may still be emitted, >= 1.
+    """
+    for i, token in enumerate(tokens[:room]):
+        if token in stop_ids:
+            return tuple(tokens[: i + 1]), Ending.STOP
+    return tuple(tokens[:room]), Ending.LENGTH if len(tokens) >= room else None

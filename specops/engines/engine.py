@@ -1,0 +1,260 @@
+"""One engine: models, tokenizer, worker and counters behind the HTTP server.
+
+It turns a checked `Call` into rounds of `specops.decoding`, and every round into a `Delta` of text. It knows nothing of HTTP.
+Called by `engines.server`. What a server says about itself (`facts`) is read from the files it loaded, not from its arguments.
+"""
+
+import importlib.metadata
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+import torch
+
+from specops.core.outcome import Acceptance, Finish
+from specops.decoding.draft import Draft, ModelDraft, NgramDraft
+from specops.decoding.loop import Request, Step, generate
+from specops.decoding.model import Model, load_model
+from specops.engines.config import ServerConfig
+from specops.engines.detokenize import TextStream
+from specops.engines.dialect import Call, Delta, Limits, Timing
+from specops.engines.exposition import EngineMetrics
+from specops.engines.preflight import check_folders, refuse
+from specops.engines.scheduler import Job, Scheduler
+from specops.engines.tokenizer import tokenizer_digest
+from specops.engines.weights import content_files, weights_digest
+from specops.errors import InvalidInput, LineageBroken
+
+Event = Delta | Exception | None  # None: the answer was cancelled
+
+
+class Answer:
+    """One request on its way: the callbacks of its job, and what they measured.
+
+    `deliver` is called in the worker thread with every `Delta`; after the last one, or an error, or None, nothing more comes.
+    """
+
+    def __init__(self, engine: "Engine", call: Call, deliver: Callable[[Event], None]) -> None:
+        self._engine, self._call, self._deliver = engine, call, deliver
+        self._text = TextStream(decoder=engine.tokenizer, stops=call.stop)
+        self._stop_ids = frozenset(call.stop_token_ids) | (frozenset() if call.ignore_eos else engine.eos_ids)
+        self._arrived_s = time.perf_counter()
+        self._admitted_s = self._first_s = self._last_s = self._arrived_s
+        self._finish: Finish | None = None
+        self._histogram = [0] * (engine.k + 1)
+        self._rounds = self._drafted = self._accepted = 0
+        self.completion_tokens = 0
+        self.job = Job(open=self._open, on_step=self._on_step, on_end=self._on_end)
+
+    @property
+    def acceptance(self) -> Acceptance | None:
+        """Counts of the rounds so far; None on an engine that does not speculate."""
+        if not self._engine.k:
+            return None
+        return Acceptance(
+            rounds=self._rounds, drafted=self._drafted, accepted=self._accepted, histogram=tuple(self._histogram)
+        )  # fmt: skip
+
+    @property
+    def timing(self) -> Timing:
+        """Times of the answer; meaningful once it ended."""
+        return Timing(
+            queue_s=self._admitted_s - self._arrived_s,
+            ttft_s=self._first_s - self._admitted_s,
+            decode_s=self._last_s - self._first_s,
+        )
+
+    def cancel(self) -> None:
+        """End the answer before its next round; no effect once it ended."""
+        self.job.is_cancelled.set()
+
+    def _open(self) -> Iterator[Step]:
+        self._admitted_s = time.perf_counter()
+        self._engine.metrics.observe("request_queue_time_seconds", self._admitted_s - self._arrived_s)
+        return self._engine.rounds(self._call)
+
+    def _on_step(self, step: Step) -> bool:
+        delta = self._delta(step)
+        self._count(step, kept=len(delta.token_ids))
+        self._finish = delta.finish
+        if delta.finish is not None:
+            self._count_end(delta.finish)
+        self._deliver(delta)
+        return delta.finish is None
+
+    def _delta(self, step: Step) -> Delta:
+        finish = Finish(step.finish) if step.finish else None
+        # The token that ended the answer is counted and returned, but it is not text (as in vLLM).
+        ender = step.tokens[-1:] if finish is Finish.STOP and step.tokens[-1] in self._stop_ids else ()
+        shown = step.tokens[: len(step.tokens) - len(ender)]
+        kept = self._text.push(shown)
+        if finish is not None or self._text.stopped_by is not None:
+            piece = self._text.take(final=True)
+        else:
+            return Delta(text=self._text.take(final=False), token_ids=shown[:kept])
+        if (stop := self._text.stopped_by) is not None:
+            return Delta(text=piece, token_ids=shown[:kept], finish=Finish.STOP, stop_reason=stop)
+        reason = ender[0] if ender and ender[0] in self._call.stop_token_ids else None
+        return Delta(text=piece, token_ids=shown + ender, finish=finish, stop_reason=reason)
+
+    def _count(self, step: Step, *, kept: int) -> None:
+        now_s, metrics = time.perf_counter(), self._engine.metrics
+        if not self.completion_tokens:
+            self._first_s = now_s
+            metrics.observe("time_to_first_token_seconds", now_s - self._arrived_s)
+        else:
+            metrics.observe("inter_token_latency_seconds", now_s - self._last_s)
+        self._last_s = now_s
+        self.completion_tokens += kept
+        if step.drafted:
+            self._rounds += 1
+            self._drafted += step.drafted
+            self._accepted += step.accepted
+            self._histogram[step.accepted] += 1
+        metrics.count_round(tokens=kept, drafted=step.drafted, accepted=step.accepted)
+
+    def _count_end(self, finish: Finish) -> None:
+        metrics = self._engine.metrics
+        metrics.count_finish(finish, prompt_tokens=len(self._call.prompt_ids))
+        metrics.observe("e2e_request_latency_seconds", self._last_s - self._arrived_s)
+        if self.completion_tokens > 1:
+            per_token_s = (self._last_s - self._first_s) / (self.completion_tokens - 1)
+            metrics.observe("request_time_per_output_token_seconds", per_token_s)
+
+    def _on_end(self, error: Exception | None) -> None:
+        if self._finish is not None:
+            return
+        self._finish = Finish.ERROR if error else Finish.ABORT
+        self._engine.metrics.count_finish(self._finish, prompt_tokens=len(self._call.prompt_ids))
+        self._deliver(error)
+
+
+class Engine:
+    """A loaded engine. `facts` is what `/server_info` says; `k` is 0 without speculation."""
+
+    def __init__(self, config: ServerConfig, *, target: Model, draft: Draft | None, facts: dict[str, Any]) -> None:
+        self.config, self.facts = config, facts
+        self.k = config.num_speculative_tokens
+        self.tokenizer = tokenizers.Tokenizer.from_file(str(config.model / "tokenizer.json"))
+        self.eos_ids = frozenset(target.config.eos_ids)
+        self._target, self._draft = target, draft
+        self.limits = Limits(
+            model_name=config.name,
+            max_model_len=target.config.max_len,
+            vocab_size=target.config.vocab_size,
+            is_speculative=self.k > 0,
+        )
+        self.metrics = EngineMetrics(model_name=config.name, num_speculative_tokens=self.k)
+        self.scheduler = Scheduler(max_running=config.max_running, max_waiting=config.max_waiting)
+
+    def encode(self, text: str) -> list[int]:
+        """Return the token ids of a text, with the special tokens that the tokenizer's template adds."""
+        ids: list[int] = self.tokenizer.encode(text).ids
+        return ids
+
+    def submit(self, call: Call, deliver: Callable[[Event], None]) -> Answer:
+        """Queue a request.
+
+        Raises:
+            EngineUnavailable: the queue is full.
+        """
+        answer = Answer(self, call, deliver)
+        self.scheduler.submit(answer.job)
+        return answer
+
+    def rounds(self, call: Call) -> Iterator[Step]:
+        """Return the rounds of one request; nothing runs until it is advanced."""
+        request = Request(
+            prompt_ids=call.prompt_ids, max_tokens=call.max_tokens, temperature=call.temperature, top_k=call.top_k,
+            top_p=call.top_p, seed=secrets.randbits(63) if call.seed is None else call.seed, stop_ids=call.stop_token_ids,
+            ignore_eos=call.ignore_eos,
+        )  # fmt: skip
+        return self.generate(request)
+
+    def generate(self, request: Request) -> Iterator[Step]:
+        """Return the rounds of a decoder request."""
+        return generate(self._target, self._draft, request)
+
+    def close(self) -> None:
+        """Cancel what runs and end the worker."""
+        self.scheduler.close()
+
+
+def open_engine(config: ServerConfig) -> Engine:
+    """Check the files, load the models and run a first short request, so that no client pays for the warm-up.
+
+    Raises:
+        InvalidWeights: a checkpoint cannot be read safely.
+        IncompatibleRelease: target and draft do not belong together.
+        LineageBroken: the weights are not the expected ones.
+    """
+    refuse(check_folders(config.model, config.draft))
+    facts = _facts(config)
+    torch.set_num_threads(config.threads)
+    target = load_model(config.model, dtype=config.dtype, threads=config.threads)
+    engine = Engine(config, target=target, draft=_draft(config), facts=facts)
+    _warm_up(engine)
+    return engine
+
+
+def _draft(config: ServerConfig) -> Draft | None:
+    """Return what proposes; it is shared by all requests, their state lives in the drafting that each opens."""
+    if config.draft is not None:
+        return ModelDraft(load_model(config.draft, dtype=config.dtype, threads=config.threads), config.num_speculative_tokens)
+    if config.method == "ngram":
+        return NgramDraft(config.num_speculative_tokens, config.ngram_max, config.ngram_min)
+    return None
+
+
+def _warm_up(engine: Engine) -> None:
+    room = engine.limits.max_model_len
+    request = Request(prompt_ids=(0,) * max(1, min(8, room - 8)), max_tokens=8, ignore_eos=True)
+    for _ in engine.generate(request):
+        pass
+
+
+def _facts(config: ServerConfig) -> dict[str, Any]:
+    target = _checkpoint(config.model, expected=config.weights_digest)
+    return {
+        "version": importlib.metadata.version("specops"),
+        "torch": torch.__version__,
+        "device": "cpu",
+        "dtype": config.dtype,
+        "threads": config.threads,
+        "attention": "torch.nn.functional.scaled_dot_product_attention",
+        "served_model_name": config.name,
+        "target": target,
+        "draft": _checkpoint(config.draft, expected=config.draft_weights_digest) if config.draft else None,
+        "tokenizer": target["tokenizer"],
+        "method": config.method,
+        "num_speculative_tokens": config.num_speculative_tokens,
+        "draft_sample_method": "probabilistic" if config.draft else None,  # at temperature 0 greedy anyway
+        "ngram": {"max": config.ngram_max, "min": config.ngram_min} if config.method == "ngram" else None,
+    }
+
+
+def _checkpoint(folder: Path, *, expected: str | None) -> dict[str, Any]:
+    files = content_files(folder)
+    digest = weights_digest(folder, known=files)
+    if expected is not None and digest != expected:
+        raise LineageBroken(f"weights of {folder} are {digest}, expected {expected}; restore the registered checkpoint")
+    return {
+        "path": str(folder.resolve()),
+        "weights_sha256": digest,
+        "tokenizer": tokenizer_digest(folder),
+        "files": [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in files],
+    }
+
+
+def check_config(config: ServerConfig) -> None:
+    """Refuse what can be refused before anything is loaded.
+
+    Raises:
+        InvalidInput: the model folder does not exist.
+    """
+    for folder in (config.model, config.draft):
+        if folder is not None and not folder.is_dir():
+            raise InvalidInput(f"no model folder {folder}; check --model and --draft")

@@ -1,0 +1,138 @@
+"""The numbers of `/metrics`, under vLLM's names, types, labels and buckets, in Prometheus text.
+
+The speculative counters exist only on a server that speculates, as in vLLM. Counted per round in the worker thread, read by the
+event loop: one lock. Source: vLLM 0.32 v1/spec_decode/metrics.py, v1/metrics/loggers.py and v1/metrics/buckets.py.
+"""
+
+import threading
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from specops.core.outcome import Finish
+
+TTFT_BUCKETS_S = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+    160.0, 640.0, 2560.0,
+)  # fmt: skip
+ITL_BUCKETS_S = (
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+)  # fmt: skip
+REQUEST_BUCKETS_S = (
+    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0,
+    240.0, 480.0, 960.0, 1920.0, 7680.0,
+)  # fmt: skip
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_FINISHES = (Finish.STOP, Finish.LENGTH, Finish.ABORT, Finish.ERROR)
+_HISTOGRAMS = {
+    "time_to_first_token_seconds": (TTFT_BUCKETS_S, "Time to first token, queue included."),
+    "inter_token_latency_seconds": (ITL_BUCKETS_S, "Time between rounds of one request."),
+    "request_time_per_output_token_seconds": (ITL_BUCKETS_S, "Decode time of a request per token after the first."),
+    "e2e_request_latency_seconds": (REQUEST_BUCKETS_S, "Time from arrival to the last token."),
+    "request_queue_time_seconds": (REQUEST_BUCKETS_S, "Time spent waiting for a turn."),
+}
+_SPECULATIVE = {
+    "spec_decode_num_drafts_total": "Rounds that had at least one drafted token.",
+    "spec_decode_num_draft_tokens_total": "Drafted tokens.",
+    "spec_decode_num_accepted_tokens_total": "Accepted drafted tokens, bonus excluded.",
+}
+_PER_POSITION = "spec_decode_num_accepted_tokens_per_pos_total"
+
+
+@dataclass(slots=True, kw_only=True)
+class Histogram:
+    """Counts per bucket (upper bounds inclusive), with sum and count."""
+
+    bounds: tuple[float, ...]
+    counts: list[int]
+    total: float = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def lines(self, name: str, labels: str) -> list[str]:
+        """Return the sample lines, cumulative as Prometheus wants them."""
+        lines, seen = [], 0
+        for bound, count in zip((*(repr(bound) for bound in self.bounds), "+Inf"), self.counts, strict=True):
+            seen += count
+            lines.append(f'{name}_bucket{{{labels},le="{bound}"}} {seen}')
+        return [*lines, f"{name}_count{{{labels}}} {seen}", f"{name}_sum{{{labels}}} {self.total!r}"]
+
+
+class EngineMetrics:
+    """All counters of one engine server; every method may be called from any thread."""
+
+    def __init__(self, *, model_name: str, num_speculative_tokens: int) -> None:
+        escaped = model_name.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+        self._model = f'model_name="{escaped}"'
+        self._labels = f'{self._model},engine="0"'
+        self._lock = threading.Lock()
+        self._prompt_tokens = self._generation_tokens = self._rejections = 0
+        self._finished = dict.fromkeys(_FINISHES, 0)
+        self._speculative = dict.fromkeys(_SPECULATIVE, 0) if num_speculative_tokens else {}
+        self._per_position = [0] * num_speculative_tokens
+        self._histograms = {
+            name: Histogram(bounds=bounds, counts=[0] * (len(bounds) + 1)) for name, (bounds, _) in _HISTOGRAMS.items()
+        }
+
+    def count_round(self, *, tokens: int, drafted: int, accepted: int) -> None:
+        """Count the tokens kept from one round and, when it drafted, what was accepted."""
+        with self._lock:
+            self._generation_tokens += tokens
+            if not drafted or not self._speculative:
+                return
+            self._speculative["spec_decode_num_drafts_total"] += 1
+            self._speculative["spec_decode_num_draft_tokens_total"] += drafted
+            self._speculative["spec_decode_num_accepted_tokens_total"] += accepted
+            for position in range(min(accepted, len(self._per_position))):
+                self._per_position[position] += 1
+
+    def count_finish(self, finish: Finish, *, prompt_tokens: int) -> None:
+        """Count one request that ended."""
+        with self._lock:
+            self._prompt_tokens += prompt_tokens
+            self._finished[finish] += 1
+
+    def count_rejection(self) -> None:
+        """Count one request refused because the queue was full."""
+        with self._lock:
+            self._rejections += 1
+
+    def observe(self, histogram: str, seconds: float) -> None:
+        """Add a value to one of the histograms, named without the `vllm:` prefix."""
+        with self._lock:
+            self._histograms[histogram].observe(seconds)
+
+    def render(self, *, running: int, waiting: int) -> str:
+        """Return the exposition text."""
+        lines: list[str] = []
+
+        def family(name: str, kind: str, text: str, samples: list[str]) -> None:
+            lines.extend([f"# HELP vllm:{name} {text}", f"# TYPE vllm:{name} {kind}", *samples])
+
+        def one(name: str, kind: str, text: str, value: int) -> None:
+            family(name, kind, text, [f"vllm:{name}{{{self._labels}}} {value}"])
+
+        with self._lock:
+            one("num_requests_running", "gauge", "Requests that take turns now.", running)
+            one("num_requests_waiting", "gauge", "Requests that wait for a turn.", waiting)
+            one("prompt_tokens_total", "counter", "Prompt tokens of ended requests.", self._prompt_tokens)
+            one("generation_tokens_total", "counter", "Generated tokens.", self._generation_tokens)
+            family("request_success_total", "counter", "Ended requests by reason, errors and aborts too.", [
+                f'vllm:request_success_total{{{self._labels},finished_reason="{reason}"}} {count}'
+                for reason, count in self._finished.items()
+            ])  # fmt: skip
+            family("admission_rejections_total", "counter", "Requests refused with 503.", [
+                f'vllm:admission_rejections_total{{{self._model},reason="max_num_queued_reqs"}} {self._rejections}'
+            ])  # fmt: skip
+            for name, value in self._speculative.items():
+                one(name, "counter", _SPECULATIVE[name], value)
+            if self._speculative:
+                family(_PER_POSITION, "counter", "Rounds whose accepted prefix reached the position.", [
+                    f'vllm:{_PER_POSITION}{{{self._labels},position="{position}"}} {count}'
+                    for position, count in enumerate(self._per_position)
+                ])  # fmt: skip
+            for name, histogram in self._histograms.items():
+                family(name, "histogram", _HISTOGRAMS[name][1], histogram.lines(f"vllm:{name}", self._labels))
+        return "\n".join(lines) + "\n"

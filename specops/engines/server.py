@@ -1,0 +1,300 @@
+"""The HTTP server in front of an engine: vLLM's dialect over aiohttp, one process, one model.
+
+A client that leaves cancels its request, also before the first token (`handler_cancellation`). SIGTERM stops listening, lets
+running requests end for at most `drain_s`, then exits. Run by `specops engine serve`, or as
+`python -m specops.engines.server '<ServerConfig record as JSON>'`.
+"""
+
+import asyncio
+import errno
+import json
+import signal
+import socket
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+from aiohttp import web
+
+from specops.engines import process
+from specops.engines.config import ServerConfig
+from specops.engines.dialect import Call, Delta, Refused, Shape, metrics_of, parse, text_field, token_field, usage_of
+from specops.engines.engine import Answer, Engine, Event, check_config, open_engine
+from specops.engines.exposition import CONTENT_TYPE
+from specops.errors import EngineUnavailable, InvalidInput, SpecopsError, exit_code
+
+ENGINE = web.AppKey("engine", Engine)
+MAX_BODY_BYTES = 8 << 20
+
+
+def create_app(engine: Engine) -> web.Application:
+    """Return the application of one engine; the caller runs it with `handler_cancellation=True` and closes the engine."""
+    app = web.Application(client_max_size=MAX_BODY_BYTES)
+    app[ENGINE] = engine
+    app.add_routes(
+        [
+            web.get("/health", _health), web.get("/ping", _health), web.get("/version", _version),
+            web.get("/v1/models", _models), web.get("/metrics", _metrics), web.get("/server_info", _server_info),
+            web.post("/tokenize", _tokenize), web.post("/detokenize", _detokenize),
+            web.post("/v1/completions", _completions), web.post("/v1/chat/completions", _chat_completions),
+        ]
+    )  # fmt: skip
+    return app
+
+
+async def _health(request: web.Request) -> web.Response:
+    return web.Response(status=200 if request.app[ENGINE].scheduler.is_alive else 503)
+
+
+async def _version(request: web.Request) -> web.Response:
+    return web.json_response({"version": f"{request.app[ENGINE].facts['version']}+specops"})
+
+
+async def _models(request: web.Request) -> web.Response:
+    engine = request.app[ENGINE]
+    entry = {
+        "id": engine.limits.model_name, "object": "model", "created": int(time.time()), "owned_by": "specops",
+        "root": engine.facts["target"]["path"], "parent": None, "max_model_len": engine.limits.max_model_len,
+    }  # fmt: skip
+    return web.json_response({"object": "list", "data": [entry]})
+
+
+async def _metrics(request: web.Request) -> web.Response:
+    engine = request.app[ENGINE]
+    text = engine.metrics.render(running=engine.scheduler.running, waiting=engine.scheduler.waiting)
+    return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
+
+
+async def _server_info(request: web.Request) -> web.Response:
+    engine, limits = request.app[ENGINE], request.app[ENGINE].limits
+    sizes = {"max_model_len": limits.max_model_len, "vocab_size": limits.vocab_size}
+    return web.json_response({"specops": engine.facts | sizes})
+
+
+async def _tokenize(request: web.Request) -> web.Response:
+    engine = request.app[ENGINE]
+    try:
+        ids = engine.encode(text_field(await _body(request), "prompt"))
+    except Refused as refused:
+        return _refused(refused)
+    return web.json_response({"count": len(ids), "max_model_len": engine.limits.max_model_len, "tokens": ids})
+
+
+async def _detokenize(request: web.Request) -> web.Response:
+    engine = request.app[ENGINE]
+    try:
+        tokens = token_field(await _body(request), "tokens", engine.limits)
+    except Refused as refused:
+        return _refused(refused)
+    return web.json_response({"prompt": engine.tokenizer.decode(tokens)})
+
+
+async def _completions(request: web.Request) -> web.StreamResponse:
+    return await _answer(request, is_chat=False)
+
+
+async def _chat_completions(request: web.Request) -> web.StreamResponse:
+    return await _answer(request, is_chat=True)
+
+
+async def _body(request: web.Request) -> object:
+    try:
+        return json.loads(await request.read())
+    except (ValueError, RecursionError) as exc:
+        raise Refused(f"request body is not JSON: {exc}") from exc
+
+
+def _refused(refused: Refused) -> web.Response:
+    return web.json_response(refused.body(), status=refused.status)
+
+
+async def _answer(request: web.Request, *, is_chat: bool) -> web.StreamResponse:
+    engine = request.app[ENGINE]
+    try:
+        call = parse(await _body(request), is_chat=is_chat, limits=engine.limits, encode=engine.encode)
+        exchange = _Exchange(engine, call)
+    except Refused as refused:
+        return _refused(refused)
+    except EngineUnavailable as exc:
+        engine.metrics.count_rejection()
+        response = _refused(Refused(str(exc), status=503, kind="ServiceUnavailableError"))
+        response.headers["Retry-After"] = str(max(1, round(exc.retry_after_s)))
+        return response
+    prefix = "chatcmpl" if is_chat else "cmpl"
+    name = f"{prefix}-{request.headers.get('X-Request-Id') or uuid.uuid4().hex}"
+    shape = Shape(id=name, model=engine.limits.model_name, created=int(time.time()), call=call)
+    try:
+        return await (_stream(request, exchange, shape) if call.is_stream else _whole(exchange, shape))
+    finally:
+        exchange.answer.cancel()  # the client left, or the answer is over and this does nothing
+
+
+class _Exchange:
+    """One answer on the event loop's side: rounds arrive from the worker thread through a queue."""
+
+    def __init__(self, engine: Engine, call: Call) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self.engine, self.call = engine, call
+        self.answer: Answer = engine.submit(call, self._deliver)
+
+    def _deliver(self, event: Event) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
+        except RuntimeError:  # the loop is closed: nobody listens any more
+            self.answer.cancel()
+
+    async def deltas(self) -> AsyncIterator[Delta]:
+        """Yield the rounds; the last one has `finish`."""
+        while True:
+            event = await self._events.get()
+            if event is None:
+                raise Refused("the request was aborted because the engine is shutting down", status=503, kind="AbortedError")
+            if isinstance(event, Exception):
+                raise Refused(f"engine failed: {event!r}", status=500, kind="InternalServerError")
+            yield event
+            if event.finish is not None:
+                return
+
+    def ending(self) -> dict[str, Any]:
+        """Return `usage` and `metrics` of the ended answer."""
+        count, answer = self.answer.completion_tokens, self.answer
+        return {
+            "usage": usage_of(prompt_tokens=len(self.call.prompt_ids), completion_tokens=count),
+            "metrics": metrics_of(answer.timing, completion_tokens=count, acceptance=answer.acceptance, k=self.engine.k),
+        }
+
+
+async def _whole(exchange: _Exchange, shape: Shape) -> web.Response:
+    try:
+        deltas = [delta async for delta in exchange.deltas()]
+    except Refused as refused:
+        return _refused(refused)
+    merged = Delta(
+        text="".join(delta.text for delta in deltas),
+        token_ids=tuple(token for delta in deltas for token in delta.token_ids),
+        finish=deltas[-1].finish,
+        stop_reason=deltas[-1].stop_reason,
+    )
+    return web.json_response(shape.whole(merged, **exchange.ending()))
+
+
+async def _stream(request: web.Request, exchange: _Exchange, shape: Shape) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"})
+    is_first = True
+    try:
+        async for delta in exchange.deltas():
+            if is_first:  # not before: an engine that fails at once can still answer 500
+                await response.prepare(request)
+            await response.write(_event(shape.chunk(delta, is_first=is_first)))
+            is_first = False
+        if exchange.call.include_usage:
+            await response.write(_event(shape.last(**exchange.ending())))
+    except Refused as refused:
+        if is_first:
+            return _refused(refused)
+        await response.write(_event(refused.body()))
+    except ConnectionError:  # the client left between two chunks; the caller cancels
+        return response
+    await response.write(b"data: [DONE]\n\n")
+    await response.write_eof()
+    return response
+
+
+def _event(body: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(body, separators=(",", ":")).encode() + b"\n\n"
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Take an address without listening yet, so that a busy port is reported before models are loaded.
+
+    Raises:
+        InvalidInput: the port is in use, or the address is not ours.
+    """
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except OSError as exc:
+        sock.close()
+        raise _cannot_listen(host, port, exc) from exc
+    return sock
+
+
+def _cannot_listen(host: str, port: int, exc: OSError) -> InvalidInput:
+    if exc.errno == errno.EADDRINUSE:
+        return InvalidInput(f"port {port} is already in use on {host}; pass --port with a free one (0 picks one)")
+    return InvalidInput(f"cannot listen on {host}:{port}: {exc.strerror or exc}; pass --host or --port")
+
+
+async def start(engine: Engine, sock: socket.socket) -> web.AppRunner:
+    """Serve an engine on a bound socket; the caller ends it with `runner.cleanup()`, which drains.
+
+    Raises:
+        InvalidInput: another process listens there.
+    """
+    runner = web.AppRunner(
+        create_app(engine), handler_cancellation=True, access_log=None, shutdown_timeout=engine.config.drain_s
+    )  # fmt: skip
+    await runner.setup()
+    try:
+        await web.SockSite(runner, sock, backlog=512).start()
+    except OSError as exc:
+        await runner.cleanup()
+        host, port = sock.getsockname()[:2]
+        raise _cannot_listen(host, port, exc) from exc
+    return runner
+
+
+def serve(config: ServerConfig) -> None:
+    """Run an engine server in this process until SIGTERM or SIGINT.
+
+    Raises:
+        InvalidInput: bad folders or a port in use.
+        SpecopsError: anything that `open_engine` raises.
+    """
+    check_config(config)
+    sock = bind(config.host, config.port)
+    try:
+        engine = open_engine(config)
+        try:
+            asyncio.run(_serve(engine, sock))
+        finally:
+            engine.close()
+    finally:
+        sock.close()
+
+
+async def _serve(engine: Engine, sock: socket.socket) -> None:
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    runner = await start(engine, sock)
+    try:
+        print(f"specops engine {engine.limits.model_name} listens on {_address(sock)}", flush=True)  # noqa: T201  # its log
+        await stop.wait()
+        print("specops engine drains", flush=True)  # noqa: T201
+    finally:
+        await runner.cleanup()
+
+
+def _address(sock: socket.socket) -> str:
+    host, port = sock.getsockname()[:2]
+    return f"http://{host}:{port}"
+
+
+def main(arguments: list[str]) -> int:
+    """Serve the config given as one JSON argument; return the exit code."""
+    process.watch_parent()
+    try:
+        serve(ServerConfig.from_record(json.loads(arguments[0])))
+    except SpecopsError as exc:
+        print(f"error: {exc}", file=sys.stderr)  # noqa: T201
+        return exit_code(exc)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,34 @@
+"""The unit of work: every repository on one transaction. `Store.begin` makes it, commits it, or rolls it back."""
+
+from pathlib import Path
+
+from sqlalchemy import Connection
+
+from specops.store.audit import AuditLog
+from specops.store.lineage import Aliases, Artifacts, Edges, EvidenceLog, Policies, Releases
+from specops.store.rollouts import Leases, Outbox, Rollouts, Verdicts, Windows, next_value
+from specops.store.segments import Outcomes
+
+
+class Unit:
+    """All that one transaction can read and write. Use it only inside its `with` block."""
+
+    def __init__(self, connection: Connection, segments: Path) -> None:
+        self._connection = connection
+        self.artifacts = Artifacts(connection)
+        self.releases = Releases(connection)
+        self.edges = Edges(connection)
+        self.aliases = Aliases(connection)
+        self.policies = Policies(connection)
+        self.evidence = EvidenceLog(connection)
+        self.rollouts = Rollouts(connection)
+        self.windows = Windows(connection)
+        self.verdicts = Verdicts(connection)
+        self.outcomes = Outcomes(connection, segments)
+        self.audit = AuditLog(connection)
+        self.outbox = Outbox(connection)
+        self.leases = Leases(connection)
+
+    def next_revision(self) -> int:
+        """Return the next route revision; it only grows."""
+        return next_value(self._connection, "route_revision")

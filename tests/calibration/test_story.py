@@ -1,0 +1,53 @@
+"""The quickstart's policy on simulated traffic: it promotes, stays quiet, and finds the shift."""
+
+import logging
+import random
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+
+from specops.core.judge import judge
+from specops.core.outcome import Acceptance, Arm, Finish, Kind, Outcome
+from specops.core.policy import parse_policy
+from specops.core.verdict import Result
+from specops.core.window import Window, fold
+
+pytestmark = pytest.mark.calibration
+LOG = logging.getLogger(__name__)  # measured figures: pytest --log-cli-level=INFO
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+POLICY = parse_policy(yaml.safe_load((Path(__file__).parents[2] / "policies" / "quickstart.yaml").read_text()))
+
+
+def _outcome(rng, mean):
+    rate = rng.betavariate(mean * 12, (1 - mean) * 12)
+    counts = Acceptance(rounds=30, drafted=120, accepted=sum(rng.random() < rate for _ in range(120)))
+    return Outcome(
+        request_id="r", arm=Arm.CANDIDATE, kind=Kind.LIVE, release_id="x", at=T0, finish=Finish.STOP, e2e_s=1.5,
+        ttft_s=rng.uniform(0.1, 1.0), completion_tokens=80, acceptance=counts,
+    )  # fmt: skip
+
+
+def _requests_until(result, window, rng, mean, *, promoted, limit):
+    """Fold one request at a time; return the window and the request at which the verdict was `result`, or None."""
+    for i in range(1, limit + 1):
+        window = fold(window, _outcome(rng, mean), POLICY, promoted=promoted)
+        if judge(POLICY, window, promoted=promoted, now=T0).result is result:
+            return window, i
+    return window, None
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_promote_watch_and_find_the_shift(seed):
+    """PASS within 60 requests, no alarm in 80 more, and FAIL within 100 requests of the fall from 0.70 to 0.30."""
+    rng = random.Random(seed)
+    window, passed = _requests_until(Result.PASS, Window.empty(POLICY), rng, 0.70, promoted=False, limit=60)
+    window, false_alarm = _requests_until(Result.FAIL, window, rng, 0.70, promoted=True, limit=80)
+    window, found = _requests_until(Result.FAIL, window, rng, 0.30, promoted=True, limit=100)
+
+    LOG.info("requests: %s", (passed, found))
+    assert passed is not None
+    assert false_alarm is None
+    assert found is not None

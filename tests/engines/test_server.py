@@ -1,0 +1,311 @@
+"""The server over real sockets: texts, bodies, counters, cancellation."""
+
+import http.client
+import json
+import re
+import socket
+import urllib.parse
+
+import pytest
+
+from specops.core.outcome import Finish
+from specops.engines.client import AsyncEngineClient
+from specops.engines.server import bind
+from specops.errors import InvalidInput
+
+PROMPTS = ("def add(a, b):\n", "for name in", "the naïve café", "x = 日本語")
+
+
+def post(client, path, body, headers=()):
+    at = urllib.parse.urlsplit(client.base_url)
+    connection = http.client.HTTPConnection(at.hostname, at.port, timeout=30)
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    connection.request("POST", path, raw, dict(headers))
+    answer = connection.getresponse()
+    status, text = answer.status, answer.read().decode()
+    connection.close()
+    return status, text
+
+
+def completion(client, **body):
+    status, text = post(client, "/v1/completions", {"temperature": 0, "max_tokens": 24, **body})
+    assert status == 200, text
+    return json.loads(text)
+
+
+def sample(text, name):
+    found = re.findall(rf"^vllm:{name}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE)
+    return sum(float(value) for value in found)
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_streaming_says_what_the_whole_answer_says(speculative, prompt):
+    """Both ways of answering give the same text, ids, count and ending."""
+    streamed = speculative.complete(prompt, max_tokens=40)
+
+    whole = completion(speculative, prompt=prompt, max_tokens=40, return_token_ids=True)
+
+    choice = whole["choices"][0]
+    assert (streamed.text, list(streamed.token_ids)) == (choice["text"], choice["token_ids"])
+    assert streamed.finish == choice["finish_reason"]
+    assert streamed.completion_tokens == whole["usage"]["completion_tokens"] == len(choice["token_ids"])
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_greedy_text_does_not_depend_on_the_draft(plain, speculative, prompt):
+    """Speculation changes speed, not text."""
+    assert speculative.complete(prompt, max_tokens=60).token_ids == plain.complete(prompt, max_tokens=60).token_ids
+
+
+def test_a_round_is_one_chunk_and_acceptance_adds_up(speculative):
+    """Tokens after the first come from accepted drafts and one more per round, unless the limit cuts the last block."""
+    answer = speculative.complete("def add", max_tokens=50)
+
+    counts = answer.acceptance
+    assert 0 < counts.accepted < counts.drafted
+    assert sum(counts.histogram) == counts.rounds
+    assert 0 <= 1 + counts.accepted + counts.rounds - answer.completion_tokens <= 3
+    assert answer.ttft_s <= answer.e2e_s
+
+
+def test_the_plain_engine_reports_no_speculation(plain):
+    """No data is not zero: the object is null, and the client gives None."""
+    assert completion(plain, prompt="def")["metrics"]["speculative_decoding"] is None
+    assert plain.complete("def").acceptance is None
+
+
+def test_one_token_answers_report_no_rounds(speculative):
+    """vLLM sends zeros with length 1.0; the client reads them as no data."""
+    reported = completion(speculative, prompt="def", max_tokens=1)["metrics"]["speculative_decoding"]
+
+    assert (reported["num_spec_steps"], reported["mean_acceptance_length"]) == (0, 1.0)
+    assert speculative.complete("def", max_tokens=1).acceptance is None
+
+
+def test_counters_are_the_sums_of_the_requests(make_server, pair):
+    """The counters of /metrics equal what the answers reported one by one."""
+    client, _ = make_server(model=pair[0], draft=pair[1], method="draft_model", num_speculative_tokens=3)
+
+    answers = [client.complete(prompt, max_tokens=20) for prompt in PROMPTS]
+
+    text, counts = client.metrics(), [answer.acceptance for answer in answers]
+    assert sample(text, "spec_decode_num_drafts_total") == sum(c.rounds for c in counts)
+    assert sample(text, "spec_decode_num_draft_tokens_total") == sum(c.drafted for c in counts)
+    assert sample(text, "spec_decode_num_accepted_tokens_total") == sum(c.accepted for c in counts)
+    assert sample(text, "spec_decode_num_accepted_tokens_per_pos_total") == sum(c.accepted for c in counts)
+    assert sample(text, "generation_tokens_total") == sum(a.completion_tokens for a in answers)
+    assert sample(text, "prompt_tokens_total") == sum(a.prompt_tokens for a in answers)
+    assert sample(text, "time_to_first_token_seconds_count") == sample(text, "request_success_total") == len(answers)
+
+
+def test_the_plain_engine_exports_no_speculative_counters(plain):
+    """A monitor must tell `off` from `zero`."""
+    assert "spec_decode" not in plain.metrics()
+
+
+@pytest.mark.parametrize("headers_first", [True, False])
+def test_a_client_that_leaves_cancels_its_request(make_server, pair, headers_first):
+    """Both a stream and a whole answer end at the next round and count as abort."""
+    client, engine = make_server(model=pair[0])
+    at = urllib.parse.urlsplit(client.base_url)
+    body = json.dumps({"prompt": "def", "max_tokens": 250, "ignore_eos": True, "stream": headers_first, "temperature": 1}).encode()
+    request = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+
+    with socket.create_connection((at.hostname, at.port)) as sock:
+        sock.sendall(request + body)
+        if headers_first:
+            sock.recv(100)
+
+    answer = client.complete("def", max_tokens=250, ignore_eos=True)  # takes turns with the other until that is gone
+    text = client.metrics()
+    assert answer.finish is Finish.LENGTH
+    assert 'finished_reason="abort"} 1' in text
+    assert engine.scheduler.running == 0
+
+
+def test_requests_take_turns(make_server, pair):
+    """A short request that comes second ends before a long one that came first."""
+    client, _ = make_server(model=pair[0])
+    at = urllib.parse.urlsplit(client.base_url)
+    long = http.client.HTTPConnection(at.hostname, at.port)
+    body = {"prompt": "def", "max_tokens": 250, "ignore_eos": True, "stream": True, "temperature": 0}
+    long.request("POST", "/v1/completions", json.dumps(body).encode())
+    stream = long.getresponse()
+    stream.read1(10)
+
+    client.complete("for", max_tokens=2)
+
+    assert sample(client.metrics(), "request_success_total") == 1  # only the short one has ended
+    assert b"[DONE]" in stream.read()
+    long.close()
+
+
+def test_a_full_queue_answers_503(make_server, pair):
+    """More requests than running plus waiting are refused, counted, and told to come back."""
+    client, _ = make_server(model=pair[0], max_running=1, max_waiting=0)
+    at = urllib.parse.urlsplit(client.base_url)
+    first = http.client.HTTPConnection(at.hostname, at.port)
+    body = {"prompt": "def", "max_tokens": 250, "ignore_eos": True, "stream": True}
+    first.request("POST", "/v1/completions", json.dumps(body).encode())
+    stream = first.getresponse()
+
+    status, text = post(client, "/v1/completions", {"prompt": "def"})
+
+    assert (status, json.loads(text)["error"]["code"]) == (503, 503)
+    assert sample(client.metrics(), "admission_rejections_total") == 1
+    stream.read()
+    first.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ({"prompt": "x", "model": "other"}, 404, "does not exist"),
+        ({"prompt": [1] * 256}, 400, "maximum context length is 256"),
+        ({"prompt": "x", "max_tokens": 0}, 400, "max_tokens must be at least 1"),
+        ({"prompt": "x", "max_tokens": 500}, 400, "maximum context length"),
+        ({"prompt": "x", "n": 2}, 400, "n=2"),
+        ({"prompt": ""}, 400, "empty"),
+        ({"prompt": [5, 99999]}, 400, "out of vocabulary"),
+        ({"prompt": ["a", "b"]}, 400, "one prompt"),
+        ({"prompt": "x", "temperature": -1}, 400, "temperature"),
+        ({"prompt": "x", "stop": ""}, 400, "stop"),
+        ({"prompt": "x", "logprobs": 0}, 400, "logprobs"),
+        ({"prompt": "x", "stream": "yes"}, 400, "true or false"),
+        ({"prompt": "x", "logit_bias": {"5": 1}}, 400, "speculative decoding"),
+        ({"prompt": "x", "min_p": 0.1, "temperature": 1}, 400, "speculative decoding"),
+        ([], 400, "object"),
+        (b"{", 400, "not JSON"),
+    ],
+)
+def test_bad_requests_get_an_error_object(speculative, body, status, words):
+    """The body has vLLM's shape and the message says what is wrong."""
+    got, text = post(speculative, "/v1/completions", body)
+
+    error = json.loads(text)["error"]
+    assert (got, error["code"]) == (status, status)
+    assert words in error["message"]
+    assert error["type"] == ("NotFoundError" if status == 404 else "BadRequestError")
+
+
+def test_min_p_passes_when_greedy(speculative):
+    """vLLM zeroes it at temperature 0, so it changes nothing there."""
+    assert completion(speculative, prompt="x", min_p=0.1)["usage"]["completion_tokens"] == 24
+
+
+def test_a_stop_string_cuts_inside_a_block(speculative, plain):
+    """Text ends before the stop string, tokens with the one that completed it, on both arms alike."""
+    full = plain.complete("def add", max_tokens=40)
+    stop = full.text[len(full.text) // 2 :][:3]
+
+    answers = [client.complete("def add", max_tokens=40, stop=[stop]) for client in (speculative, plain)]
+
+    assert answers[0].text == answers[1].text == full.text[: full.text.index(stop)]
+    assert answers[0].token_ids == answers[1].token_ids == full.token_ids[: len(answers[0].token_ids)]
+    assert answers[0].finish is Finish.STOP
+
+
+def test_a_stop_token_is_returned_but_is_not_text(plain):
+    """The ending token counts as a token of the answer and adds no text."""
+    full = plain.complete("def add", max_tokens=12)
+    ender = full.token_ids[5]
+    first = full.token_ids.index(ender)
+
+    whole = completion(plain, prompt="def add", max_tokens=12, stop_token_ids=[ender], return_token_ids=True)
+
+    choice = whole["choices"][0]
+    assert choice["token_ids"] == list(full.token_ids[: first + 1])
+    assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", ender)
+    assert full.text.startswith(choice["text"])
+
+
+def test_streams_end_with_usage_then_done_only_when_asked(speculative):
+    """The finish reason is on the last content chunk; usage and metrics come alone after it."""
+    body = {"prompt": "def", "stream": True, "max_tokens": 9, "stream_options": {"include_usage": True}}
+    _, asked = post(speculative, "/v1/completions", body)
+    _, unasked = post(speculative, "/v1/completions", body | {"stream_options": None})
+
+    events = [json.loads(line[6:]) for line in asked.split("\n\n")[:-2]]
+    assert asked.endswith("data: [DONE]\n\n")
+    assert events[-2]["choices"][0]["finish_reason"] in {"length", "stop"}
+    assert events[-1]["choices"] == []
+    assert events[-1]["metrics"]["speculative_decoding"]["num_spec_tokens"] == 3
+    assert '"usage"' not in unasked
+
+
+def test_chat_joins_messages_and_streams_deltas(plain):
+    """A chat is the completion of its plain template."""
+    messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": [{"type": "text", "text": "hi"}]}]
+    status, text = post(plain, "/v1/chat/completions", {"messages": messages, "max_tokens": 8, "temperature": 0})
+
+    same = plain.complete("system: be brief\nuser: hi\nassistant:", max_tokens=8)
+    assert (status, json.loads(text)["choices"][0]["message"]["content"]) == (200, same.text)
+    _, stream = post(plain, "/v1/chat/completions", {"messages": messages, "max_tokens": 8, "temperature": 0, "stream": True})
+    deltas = [json.loads(line[6:])["choices"][0]["delta"] for line in stream.split("\n\n")[:-2]]
+    assert (deltas[0]["role"], "".join(delta["content"] for delta in deltas)) == ("assistant", same.text)
+
+
+def test_the_server_says_what_it_runs(speculative, pair):
+    """Model list and server info name the context, the digests, the method and k."""
+    facts = speculative.server_info()["specops"]
+
+    assert speculative.models()[0] | {"created": 0} == {
+        "id": "tiny", "object": "model", "created": 0, "owned_by": "specops", "root": str(pair[0]), "parent": None,
+        "max_model_len": 256,
+    }  # fmt: skip
+    assert (facts["method"], facts["num_speculative_tokens"], facts["threads"]) == ("draft_model", 3, 1)
+    assert facts["target"]["weights_sha256"] != facts["draft"]["weights_sha256"]
+    assert {file["path"] for file in facts["target"]["files"]} == {"config.json", "model.safetensors", "tokenizer.json"}
+
+
+def test_sampling_with_a_seed_can_be_repeated(speculative):
+    """The same seed gives the same tokens; another one gives others."""
+    first, again, other = (speculative.complete("def", temperature=1.0, seed=seed).token_ids for seed in (5, 5, 6))
+
+    assert first == again != other
+
+
+def test_ngram_speculates_without_weights(make_server, pair, plain):
+    """Prompt lookup keeps the text and reports its rounds."""
+    client, _ = make_server(model=pair[0], method="ngram", num_speculative_tokens=4)
+
+    answer = client.complete("name name name name", max_tokens=40)
+
+    assert answer.token_ids == plain.complete("name name name name", max_tokens=40).token_ids
+    assert answer.acceptance is None or answer.acceptance.drafted > 0
+    assert client.server_info()["specops"]["draft"] is None
+
+
+async def test_the_asynchronous_client_reads_the_same(speculative):
+    """Both clients fold the same stream."""
+    async with AsyncEngineClient(speculative.base_url) as client:
+        await client.health()
+        answer = await client.complete("def", max_tokens=10)
+        name = (await client.models())[0]["id"]
+
+    same = speculative.complete("def", max_tokens=10)
+    assert (name, answer.token_ids, answer.acceptance) == ("tiny", same.token_ids, same.acceptance)
+
+
+def test_tokenize_and_back(plain):
+    """Ids of a text give the text again."""
+    ids = plain.tokenize("def add(a)")
+
+    _, text = post(plain, "/detokenize", {"tokens": ids})
+
+    assert json.loads(text)["prompt"] == "def add(a)"
+    assert post(plain, "/tokenize", {"prompt": 5})[0] == 400
+
+
+def test_a_busy_port_is_one_line_with_the_way_out():
+    """The message names the port and the option."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InvalidInput, match=f"port {port} is already in use.*pass --port"):
+            bind("127.0.0.1", port)
+
+
+def test_the_client_turns_refusals_into_invalid_input(speculative):
+    """HTTP 4xx is the caller's to fix."""
+    with pytest.raises(InvalidInput, match="answered 404: The model `x` does not exist"):
+        speculative.complete("def", model="x")

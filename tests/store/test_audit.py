@@ -1,0 +1,280 @@
+"""The audit log under attack: each edit of the database or the checkpoints file is found and named."""
+
+import sqlite3
+
+import pytest
+
+from specops.core import merkle
+from specops.core.audit import AuditEntry, Checkpoint
+from specops.errors import ChainBroken, InvalidRecord, RuleViolation, StoreUnavailable
+from specops.store.database import open_store
+from specops.store.triggers import TRIGGERS, self_test
+from specops.store.verify import verify
+
+
+@pytest.fixture
+def notes(tmp_path):
+    """Return the path of the checkpoints file."""
+    return tmp_path / "outside" / "checkpoints.txt"
+
+
+@pytest.fixture
+def attack(path):
+    """Return a function that runs SQL as the owner of the file would, guards dropped or not."""
+
+    def run(*statements, guards=False):
+        with sqlite3.connect(path) as raw:
+            if not guards:
+                for name in TRIGGERS:
+                    raw.execute(f"DROP TRIGGER {name}")
+            for statement, *values in statements:
+                raw.execute(statement, values)
+        raw.close()
+
+    return run
+
+
+@pytest.fixture
+def check(store, notes, signer):
+    """Return a function that verifies the log with the public key."""
+    return lambda: verify(store, notes, signer.public_key)
+
+
+@pytest.fixture
+def signed_log(store, append, notes, signer):
+    """Make a log of 8 entries with checkpoints at 3 and 6."""
+    append(3)
+    store.checkpoint(signer, notes)
+    append(3)
+    store.checkpoint(signer, notes)
+    append(2)
+
+
+def test_an_entry_is_numbered_and_comes_back(store, append, t0):
+    """Entries are counted from 0 and readable by subject."""
+    append(2)
+    append(1, subject="ro-2", tag="rollout:plan:started", payload={})
+    with store.read() as unit:
+        assert [e.index for e in unit.audit.all()] == [0, 1, 2]
+        assert unit.audit.of("ro-2") == [
+            AuditEntry(index=2, tag="rollout:plan:started", actor="control", subject="ro-2", payload={}, at=t0),
+        ]
+
+
+def test_a_wrong_entry_leaves_no_gap(store, append):
+    """A refused tag takes no number."""
+    with pytest.raises(InvalidRecord):
+        append(tag="Wrong")
+    append()
+    with store.read() as unit:
+        assert unit.audit.head().size == 1
+
+
+@pytest.mark.usefixtures("signed_log")
+def test_a_sound_log_verifies(check):
+    """The result says what is covered by a signature and what is not yet."""
+    proof = check()
+    assert (proof.size, proof.proven, proof.checkpoints, len(proof.root)) == (8, 6, 2, 64)
+
+
+def test_an_empty_log_verifies_and_can_be_signed(store, check, notes, signer):
+    """The day of installation is no special case."""
+    assert check().size == 0
+    store.checkpoint(signer, notes)
+    store.checkpoint(signer, notes)
+    assert check().checkpoints == 1
+
+
+@pytest.mark.usefixtures("signed_log")
+def test_proofs_hold_against_a_signed_checkpoint(store, notes, signer):
+    """An entry can be shown to be in the log, and an old head to be its prefix, without the log."""
+    old, new = (Checkpoint.from_text(signer.public_key.open(n)) for n in (store_notes(store)))
+    with store.read() as unit:
+        raw = unit.audit.all()[4].to_bytes()
+        assert merkle.verify_inclusion(merkle.leaf_hash(raw), 4, new.size, unit.audit.prove(4, new.size), new.root)
+        assert merkle.verify_consistency(
+            old.size, new.size, old.root, new.root, unit.audit.prove_consistency(old.size, new.size)
+        )
+
+
+def store_notes(store):
+    """Return the checkpoints that the database keeps."""
+    with store.read() as unit:
+        return unit.audit.notes()
+
+
+@pytest.mark.parametrize("statement", [
+    "UPDATE audit_entry SET raw = x'00' WHERE position = 1",
+    "DELETE FROM audit_entry WHERE position = 1",
+    "INSERT OR REPLACE INTO audit_entry SELECT position, tag, 'eve', subject, at, raw, leaf, root FROM audit_entry",
+    "INSERT OR IGNORE INTO audit_entry SELECT * FROM audit_entry WHERE position = 1",
+    "UPDATE checkpoint SET note = ''",
+    "DELETE FROM checkpoint",
+])  # fmt: skip
+@pytest.mark.usefixtures("signed_log")
+def test_the_database_itself_refuses_to_rewrite_the_past(attack, check, statement):
+    """The guards refuse every way of changing a row that is there, INSERT OR REPLACE included."""
+    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+        attack((statement,), guards=True)
+    assert check().size == 8
+
+
+@pytest.mark.usefixtures("signed_log")
+@pytest.mark.parametrize(("statements", "message"), [
+    ([("UPDATE audit_entry SET raw = replace(raw, 'control', 'mallory') WHERE position = 4",)], "audit entry 4 was altered"),
+    ([("UPDATE audit_entry SET root = zeroblob(32) WHERE position = 7",)], "audit entry 7 was altered"),
+    ([("DELETE FROM audit_entry WHERE position = 2",)], "audit entry 2 is missing"),
+    ([("DELETE FROM audit_entry WHERE position >= 7",)], "audit entry 7 is missing: 7 entries, head says 8"),
+    ([("DELETE FROM audit_head",)], "audit entry 0 is one that the log's head does not know"),
+    ([("UPDATE audit_head SET size = 3",)], "the head of the audit log was altered"),
+    ([("DELETE FROM audit_entry WHERE position = 1",),
+      ("UPDATE audit_entry SET position = position - 1 WHERE position > 1",)], "audit entry 1 was altered"),
+    ([("UPDATE audit_entry SET position = position + 100 WHERE position >= 5",),
+      ("INSERT INTO audit_entry SELECT 5, tag, actor, subject, at, raw, leaf, root FROM audit_entry WHERE position = 4",),
+      ("UPDATE audit_entry SET position = position - 99 WHERE position > 99",)], "audit entry 5 was altered"),
+])  # fmt: skip
+def test_tampering_with_guards_dropped_is_found_and_named(attack, check, statements, message):
+    """Edited, deleted, cut, renumbered and inserted entries, and a bent head: verification names the first bad entry."""
+    attack(*statements)
+    with pytest.raises(ChainBroken, match=message):
+        check()
+
+
+def rewrite(size, actor):
+    """Return statements that replace the log by a consistent one of `size` entries, entry 4 done by `actor`."""
+    frontier, out = merkle.Frontier(), [("DELETE FROM audit_entry",)]
+    for i in range(size):
+        who = actor if i == 4 else "control"
+        raw = (
+            f'{{"actor":"{who}","at":"2026-11-29T12:00:00.000000+00:00","index":{i},"payload":{{"n":{i}}},'
+            f'"subject":"ro-1","tag":"rollout:step:advanced"}}'
+        ).encode()
+        frontier = frontier.append(merkle.leaf_hash(raw))
+        out.append(
+            ("INSERT INTO audit_entry VALUES (?, '', '', '', '', ?, ?, ?)", i, raw, merkle.leaf_hash(raw), frontier.root)
+        )
+    return [*out, ("UPDATE audit_head SET size = ?, peaks = ?", size, frontier.to_bytes())]
+
+
+@pytest.mark.parametrize(("size", "actor", "message"), [
+    (8, "mallory", r"one of the audit entries 4\.\.5 was altered"),
+    (5, "control", "audit entry 5 is missing: a checkpoint covers 6 entries"),
+])  # fmt: skip
+def test_a_log_rewritten_whole_is_caught_by_the_heads_outside(  # noqa: PLR0917  # fixtures
+    store, append, attack, check, notes, signer, size, actor, message
+):
+    """Who owns the database can rewrite rows, roots, head and notes, not the file elsewhere; nor is the log signed again."""
+    for number in range(6):
+        append(payload={"n": number})
+        if number in (3, 5):
+            store.checkpoint(signer, notes)
+    attack(*rewrite(size, actor), ("DELETE FROM checkpoint",))
+
+    with pytest.raises(ChainBroken, match=message):
+        check()
+    with pytest.raises(ChainBroken, match="not the one signed at size 6"):
+        store.checkpoint(signer, notes)
+
+
+@pytest.mark.usefixtures("signed_log")
+def test_a_forked_checkpoint_is_found(check, notes, signer):
+    """A second signed head of the same size is proof of a fork, whoever made it."""
+    fork = signer.sign(Checkpoint(origin=signer.name, size=3, root=bytes(32)).to_text())
+    with notes.open("a") as file:
+        file.write(f"{fork}\n")
+    with pytest.raises(ChainBroken, match="two signed checkpoints at size 3 disagree"):
+        check()
+
+
+@pytest.mark.usefixtures("signed_log")
+@pytest.mark.parametrize(("edit", "message"), [
+    (lambda text: text.replace("\n6\n", "\n5\n"), "lacks a checkpoint that the database has"),
+    (lambda text: text[:-9], "ends within a note"),
+    (lambda text: "", "lacks a checkpoint"),
+    (lambda text: text + "specops/audit\n8\n" + "A" * 43 + "=\n\n\u2014 specops/audit AAAA\n\n", "not signed by specops/audit"),
+])  # fmt: skip
+def test_an_edited_checkpoints_file_is_found(check, notes, edit, message):
+    """Changed, cut, emptied or with an unsigned note: the file does not verify."""
+    notes.write_text(edit(notes.read_text()))
+    with pytest.raises(ChainBroken, match=message):
+        check()
+
+
+@pytest.mark.usefixtures("signed_log")
+def test_a_signed_note_that_is_no_checkpoint_is_found(check, notes, signer):
+    """A signature alone does not make a head."""
+    with notes.open("a") as file:
+        file.write(signer.sign("hello\n") + "\n")
+    with pytest.raises(ChainBroken, match="not a checkpoint"):
+        check()
+
+
+@pytest.mark.usefixtures("signed_log")
+def test_dropped_guards_are_put_back_and_the_log_says_so(attack, path, tmp_path, check):
+    """Opening the database restores the guards, and records that they were gone."""
+    attack()
+    open_store(f"sqlite:///{path}", segments=tmp_path).close()
+
+    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+        attack(("DELETE FROM audit_entry",), guards=True)
+    assert check().size == 9
+
+
+def test_a_guard_bent_to_guard_nothing_is_put_back(path, tmp_path, attack):
+    """A trigger of the right name with other words counts as missing."""
+    with sqlite3.connect(path) as raw:
+        raw.execute("DROP TRIGGER refuse_delete_audit_entry")
+        raw.execute("CREATE TRIGGER refuse_delete_audit_entry BEFORE DELETE ON audit_entry WHEN 0 BEGIN SELECT 1; END")
+    raw.close()
+    open_store(f"sqlite:///{path}", segments=tmp_path).close()
+    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+        attack(("DELETE FROM audit_entry",), guards=True)
+
+
+def test_the_self_test_tries_and_does_not_trust_names(store, append, attack):
+    """Without guards a probe goes through; it is undone, and the open fails."""
+    append()
+    attack()
+    with pytest.raises(RuleViolation, match="UPDATE went through"), store.begin() as unit:
+        self_test(unit._connection)
+    with store.read() as unit:
+        assert [e.index for e in unit.audit.all()] == [0]
+
+
+def test_verdicts_and_alias_moves_are_append_only_too(store, make_release, attack, t0):
+    """What decided and what moved cannot be edited."""
+    with store.begin() as unit:
+        unit.aliases.set("production", unit.releases.add(make_release()), "ann", t0)
+    for statement in (
+        "UPDATE alias_event SET actor = 'eve'",
+        "DELETE FROM alias_event",
+        "INSERT OR REPLACE INTO alias_event SELECT * FROM alias_event",
+    ):
+        with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+            attack((statement,), guards=True)
+
+
+def test_an_entry_on_a_stale_head_is_refused(store, append):
+    """The head moves by compare-and-swap, so one number never goes to two entries."""
+    append(3)
+    with store.read() as unit:
+        stale = unit.audit.head()
+    append()
+    with pytest.raises(StoreUnavailable, match="grew past 3"), store.begin() as unit:
+        unit.audit._move_head(stale, stale.append(bytes(32)))
+
+
+def test_a_kept_note_that_is_no_checkpoint_stops_signing(store, append, notes, signer):
+    """What cannot be read cannot be continued."""
+    append()
+    notes.parent.mkdir()
+    notes.write_text("hello\n\n\u2014 x AAAA\n\n")
+    with pytest.raises(ChainBroken, match="a kept note is not a checkpoint"):
+        store.checkpoint(signer, notes)
+
+
+def test_a_guard_speaks_through_the_store_as_a_broken_rule(store, append):
+    """The error that a caller sees is ours."""
+    append()
+    with pytest.raises(RuleViolation, match="append-only"), store.begin() as unit:
+        unit._connection.exec_driver_sql("DELETE FROM audit_entry")
