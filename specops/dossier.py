@@ -1,6 +1,7 @@
-"""Everything the store knows about one rollout, gathered into the report's data. Used by `specops report build` and the quickstart.
+"""Everything the store knows about one rollout, gathered into the report's data.
 
-It measures nothing and judges nothing; what was not recorded stays None and the report says "not measured".
+Used by `specops report build` and the quickstart. It measures nothing and judges nothing; what was
+not recorded stays None and the report says "not measured".
 """
 
 import importlib.metadata
@@ -174,13 +175,13 @@ def _acceptance(
     """Fold again what was folded live, so that the band shown is the band that decided."""
     from specops.core.judge import judge  # noqa: PLC0415
 
-    promoted_at = next((e.at for e in entries if e.tag == "rollout:release:promoted"), None)
+    promotion = next((e.payload["outcomes"] for e in entries if e.tag == "rollout:release:promoted"), None)
     deciding = next((e.payload.get("deciding_request") for e in entries if e.tag == "rollout:release:rolled_back"), None)
     shifted = datetime.fromisoformat(drill["shift_at"]) if "shift_at" in drill else None
     window, detection = Window.empty(policy), None
     points: list[m.AcceptancePoint] = []
     for outcome in outcomes:
-        promoted = promoted_at is not None and outcome.at > promoted_at
+        promoted = promotion is not None and window.outcomes >= promotion
         window = fold(window, outcome, policy, promoted=promoted)
         if outcome.arm is not Arm.CANDIDATE or outcome.acceptance is None or outcome.acceptance.rate is None:
             continue
@@ -218,16 +219,16 @@ def _acceptance(
 def _weights(rollout: Rollout, entries: list[Any], began: datetime) -> tuple[m.WeightPoint, ...]:
     first = rollout.steps[0]
     points = [m.WeightPoint(t_s=0.0, weight=first.weight, mirror=first.mirror, label=first.kind)]
-    for entry in entries:
-        if entry.tag in _ACTIONS:
-            points.append(
-                m.WeightPoint(
-                    t_s=(entry.at - began).total_seconds(),
-                    weight=float(entry.payload["weight"]),
-                    mirror=float(entry.payload["mirror"]),
-                    label=_ACTIONS[entry.tag],
-                )
-            )
+    points += [
+        m.WeightPoint(
+            t_s=(entry.at - began).total_seconds(),
+            weight=float(entry.payload["weight"]),
+            mirror=float(entry.payload["mirror"]),
+            label=_ACTIONS[entry.tag],
+        )
+        for entry in entries
+        if entry.tag in _ACTIONS
+    ]
     return tuple(points)
 
 
@@ -238,15 +239,15 @@ def _deciding(verdict: dict[str, Any]) -> dict[str, Any]:
 
 
 def _decisions(entries: list[Any], verdicts: list[dict[str, Any]]) -> tuple[m.DecisionLine, ...]:
-    acted = {e.at.isoformat(): e for e in entries if e.tag in _ACTIONS}
+    acted = {(e.at.isoformat(), e.payload.get("outcomes")): e for e in entries if e.tag in _ACTIONS}
     lines = []
     for verdict in verdicts:
-        entry = acted.get(verdict["at"])
+        entry = acted.get((verdict["at"], verdict["outcomes"]))  # one poll can hold several decisions
         finding = _deciding(verdict)
         lines.append(
             m.DecisionLine(
                 at=datetime.fromisoformat(verdict["at"]),
-                step=StepKind.WATCH,
+                step=_step_at(verdict["outcomes"], entries),
                 action=_ACTIONS[entry.tag] if entry else ActionKind.HOLD,
                 result=Result(verdict["result"]),
                 reason=entry.payload["reason"] if entry else finding["reason"],
@@ -258,16 +259,15 @@ def _decisions(entries: list[Any], verdicts: list[dict[str, Any]]) -> tuple[m.De
                 threshold=finding["e_threshold"],
             )
         )
-    return _with_steps(lines, entries)
+    return tuple(lines)
 
 
-def _with_steps(lines: list[m.DecisionLine], entries: list[Any]) -> tuple[m.DecisionLine, ...]:
-    from dataclasses import replace  # noqa: PLC0415
-
+def _step_at(outcomes: int, entries: list[Any]) -> StepKind:
+    """Return the step that was judged when so many outcomes were known."""
     started = next((e for e in entries if e.tag == "rollout:plan:started"), None)
     kinds = [StepKind(s.split()[0]) for s in started.payload["steps"]] if started else [StepKind.WATCH]
-    moves = [(e.at, e.payload["step"]) for e in entries if e.tag in _ACTIONS]
-    return tuple(replace(line, step=kinds[max((s for at, s in moves if at < line.at), default=0)]) for line in lines)
+    moves = [e.payload["step"] for e in entries if e.tag in _ACTIONS and e.payload.get("outcomes", outcomes) < outcomes]
+    return kinds[max(moves, default=0)]
 
 
 def _alerts(

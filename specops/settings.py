@@ -1,6 +1,6 @@
-"""Where things are: `specops.toml` in the working folder, overridden by SPECOPS_* variables. The only reader of the environment.
+"""Where things are: `specops.toml` in the working folder, overridden by SPECOPS_* variables.
 
-What is acceptable is never a setting; that is a policy.
+The only reader of the environment. What is acceptable is never a setting; that is a policy.
 """
 
 import difflib
@@ -74,7 +74,7 @@ def load_settings(folder: Path | None = None, environ: Mapping[str, str] | None 
     path = (folder or Path.cwd()) / FILE
     try:
         values: dict[str, object] = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    except tomllib.TOMLDecodeError as exc:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise InvalidInput(f"{path} is not valid TOML: {exc}") from exc
     known = {f.name: f.type for f in fields(Settings)}
     values |= {k.removeprefix(PREFIX).lower(): v for k, v in environ.items() if k.startswith(PREFIX)}
@@ -92,9 +92,9 @@ def load_settings(folder: Path | None = None, environ: Mapping[str, str] | None 
 
 
 def _typed(name: str, value: object, kind: type) -> object:
-    if issubclass(kind, Path):
-        return Path(str(value))
-    try:
-        return kind(value)
-    except (TypeError, ValueError) as exc:
-        raise InvalidInput(f"setting {name} must be {kind.__name__}, got {value!r}") from exc
+    wanted = int if kind is int else str
+    if isinstance(value, str) and value.strip().isdecimal() and wanted is int:
+        value = int(value)  # a variable of the environment is always text
+    if type(value) is not wanted:  # not isinstance: true is no port
+        raise InvalidInput(f"setting {name} must be {wanted.__name__}, got {value!r}")
+    return Path(str(value)) if issubclass(kind, Path) else value

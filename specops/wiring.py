@@ -147,6 +147,13 @@ def current_rollout(house: House) -> str | None:
     return active[0].id if active else None
 
 
+def newest_rollout(house: House) -> str | None:
+    """Return the id of the rollout that decides the route: the running one, or the last that ended (ids sort by time)."""
+    with house.store.read() as unit:
+        known = unit.rollouts.active() or unit.rollouts.all()
+    return known[-1].id if known else None
+
+
 def alert_sender(url: str) -> "Send":
     """Return a sender that posts roll-back alerts to an Alertmanager."""
     from specops.adapters.alerts import Alert, post  # noqa: PLC0415
@@ -205,9 +212,9 @@ def mlflow_tracking(settings: Settings) -> Any:  # noqa: ANN401  # adapters.mlfl
 
 
 def run_control(house: House, *, until: Callable[[], bool], deliver_alerts: bool = True) -> None:
-    """Run the control loop of the current rollout until `until` says so; wait for a rollout, gateway or lease when there is none.
+    """Run the control loop of the current rollout until `until` says so.
 
-    Side effects run beside the loop, in `jobs`, so that a slow receiver never delays a decision.
+    Without a rollout, gateway or lease it waits. Side effects run beside the loop, in `jobs`, so that a slow receiver never delays a decision.
     """
     import time  # noqa: PLC0415
 
@@ -223,12 +230,12 @@ def run_control(house: House, *, until: Callable[[], bool], deliver_alerts: bool
             Job(name="deliver", every_s=0.5, run=lambda: _discard(deliver(house.store, senders, clock=now))),
             Job(name="checkpoint", every_s=30.0, run=house.checkpoint),
         ),
-        on_error=lambda name, error: print(f"job {name}: {error}", flush=True),
-    )  # noqa: T201  # the control process logs to stdout
+        on_error=lambda name, error: print(f"job {name}: {error}", flush=True),  # noqa: T201  # control logs to stdout
+    )
     jobs.start()
     try:
         while not until():
-            rollout_id = current_rollout(house)
+            rollout_id = newest_rollout(house)  # an ended one too: the gateway may not have heard of its end
             if rollout_id is None:
                 time.sleep(0.2)
                 continue

@@ -49,5 +49,7 @@ def log(last: Annotated[int, typer.Option(help="How many entries, newest last.")
             ]
         )
     return emit_table(
-        "audit log", ("#", "at", "tag", "actor", "subject"), [(e.index, e.at, e.tag, e.actor, e.subject) for e in entries]
+        "audit log",
+        ("#", "at", "tag", "actor", "subject"),
+        [(e.index, f"{e.at:%Y-%m-%d %H:%M:%S}", e.tag, e.actor, e.subject[:32]) for e in entries],
     )

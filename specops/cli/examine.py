@@ -30,11 +30,12 @@ def examine(settings: Settings | None = None) -> tuple[Line, ...]:
 
 
 def _versions() -> list[Line]:
+    version = importlib.metadata.version("specops")
     lines = [
         Line(
             what="specops",
             ok=True,
-            found=f"{importlib.metadata.version('specops')} on Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}",
+            found=f"{version}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}",
         )
     ]
     for package, extra in EXTRAS.items():

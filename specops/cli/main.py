@@ -17,10 +17,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
     help=(
-        "Release manager for speculative decoding: lineage, shadow and canary beside plain decoding, monitors that fall back, audit.\n\n"
+        "Release manager for speculative decoding: lineage, shadow and canary beside plain decoding,"
+        " monitors that fall back, audit.\n\n"
         "Start with `specops quickstart`: it plays the whole story on this machine with a small trained pair.\n\n"
-        "At 3 a.m.: `specops rollout status` says what is served and why; `specops rollout abort ID --reason ...` sends all traffic to plain decoding.\n\n"
-        "Exit codes: 0 done; 1 a verdict is FAIL or a rule is broken; 2 wrong usage or input; 3 something outside is unavailable."
+        "At 3 a.m.: `specops rollout status` says what is served and why;"
+        " `specops rollout abort ID --reason ...` sends all traffic to plain decoding.\n\n"
+        "Exit codes: 0 done; 1 a verdict is FAIL or a rule is broken; 2 wrong usage or input;"
+        " 3 something outside is unavailable."
     ),
 )
 app.command("quickstart")(demo.quickstart)

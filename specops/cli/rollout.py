@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from specops.cli.render import emit_json, emit_table, number
+from specops.cli.render import emit_json, emit_table
 
 app = typer.Typer(no_args_is_help=True, help="Start, watch and steer a rollout.")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -32,7 +32,7 @@ def start(
     rules, text = load_policy(policy or plan_file.policy)
     with opened() as house:
         plan = Plan(
-            rollout_id=f"ro-{uuid.uuid4().hex[:8]}",
+            rollout_id=f"ro-{now():%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:4]}",  # sorts by time: the last one is the newest
             baseline=baseline,
             candidate=candidate,
             pipeline=plan_file.name,
@@ -65,7 +65,7 @@ def list_(*, json: Json = False) -> None:
 def status(
     rollout_id: Annotated[str | None, typer.Argument(help="Rollout id; default: the newest.")] = None, *, json: Json = False
 ) -> int:
-    """Say where a rollout stands, what the gateway really does, and the numbers behind the newest verdict. Exit 1 when it was rolled back."""
+    """Say where a rollout stands, what the gateway really does, and the newest verdict. Exit 1 when it was rolled back."""
     from specops.wiring import gateway_status, opened  # noqa: PLC0415
 
     with opened() as house:
@@ -89,7 +89,8 @@ def status(
         )
         return code
     typer.echo(
-        f"{rollout.id}: {rollout.state}, step {rollout.step + 1} of {len(rollout.steps)} ({rollout.current.kind}), candidate share {rollout.weight:.0%}"
+        f"{rollout.id}: {rollout.state}, step {rollout.step + 1} of {len(rollout.steps)} ({rollout.current.kind}), "
+        f"candidate share {rollout.weight:.0%}"
     )
     if rollout.reason:
         typer.echo(f"reason: {rollout.reason}")
@@ -103,26 +104,9 @@ def status(
         )
     )
     if verdicts:
-        findings = verdicts[-1]["findings"]
-        emit_table(
-            f"newest verdict: {verdicts[-1]['result']}",
-            ("check", "result", "estimate", "low", "high", "limit", "e-value", "fails at", "n", "owner"),
-            [
-                (
-                    f["check"],
-                    f["result"],
-                    number(f["estimate"]),
-                    number(f["low"]),
-                    number(f["high"]),
-                    number(f["limit"]),
-                    number(f["e_value"]),
-                    number(f["e_threshold"]),
-                    f["n"],
-                    f["owner"],
-                )
-                for f in findings
-            ],
-        )
+        typer.echo(f"newest verdict: {verdicts[-1]['result']} after {verdicts[-1]['outcomes']} outcomes")
+        for finding in verdicts[-1]["findings"]:
+            typer.echo(f"  {finding['result']:<12} {finding['check']}: {finding['reason']}")
     return code
 
 

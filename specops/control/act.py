@@ -1,8 +1,8 @@
 """The control loop: outcomes in, traffic moved. Load -> fold -> judge -> advance -> save -> act; no policy lives here.
 
-Called by `specops control serve` for one rollout at a time. Evidence, cursor, verdict, rollout, audit entry and outbox commit in
-one transaction; only then is the route put. So a kill at any point loses nothing and repeats nothing: the next control process
-reads the evidence and the cursor, puts the route that the stored rollout implies, and goes on.
+Called by `specops control serve` for one rollout at a time. Evidence, cursor, verdict, rollout, audit entry and outbox commit
+in one transaction; only then is the route put. So a kill at any point loses nothing and repeats nothing: the next control
+process reads the evidence and the cursor, puts the route that the stored rollout implies, and goes on.
 """
 
 from collections.abc import Callable
@@ -62,6 +62,7 @@ class Controller:
     _cursor: int = field(init=False, default=0)
     _rollout: Rollout = field(init=False)
     _last: Result | None = field(init=False, default=None)
+    _routed: int = field(init=False, default=0)  # version of the rollout that the gateway was last told
 
     @property
     def rollout(self) -> Rollout:
@@ -116,9 +117,7 @@ class Controller:
         mine: list[Outcome] = []
         with self.store.begin() as unit:
             self._take_lease(unit)
-            current = unit.rollouts.get(self.rollout_id)  # a person may have aborted or approved it
-            changed_by_hand = current.version != self._rollout.version
-            self._rollout = current
+            current = self._rollout = unit.rollouts.get(self.rollout_id)  # a person may have aborted or approved it
             suite = tuple(_suite_errors(unit, self.rollout_id))
             for outcome in batch.outcomes[start:]:
                 position += 1
@@ -126,6 +125,8 @@ class Controller:
                     continue  # traffic of an earlier route, still in flight when this rollout began
                 mine.append(outcome)
                 window = fold(window, outcome, self.policy, promoted=current.state is State.PROMOTED)
+                if current.is_terminal:
+                    continue  # recorded for the report; there is nothing left to decide
                 verdict, action = self._decide(window, errors + suite, now)
                 if action.kind is not ActionKind.HOLD:
                     decided = action
@@ -134,9 +135,11 @@ class Controller:
                 verdict, action = self._decide(window, errors + suite, now)
                 decided = action if action.kind is not ActionKind.HOLD else None
             revision = self._save(unit, window, verdict, decided, batch.epoch, first + position, mine, now)
-            if changed_by_hand and revision is None:
+            if revision is None and current.version != self._routed:  # changed by hand, or the last put failed
                 revision = unit.next_revision()
         self._window, self._epoch, self._cursor = window, batch.epoch, first + position
+        if verdict is not None:
+            self._last = verdict.result
         if decided is not None:
             self._rollout = decided.rollout
         if revision is not None:
@@ -165,7 +168,6 @@ class Controller:
         due = bool(mine) and window.outcomes // self.verdict_every != self._window.outcomes // self.verdict_every
         if verdict is not None and (decided or verdict.result is not self._last or due):
             unit.verdicts.add(self.rollout_id, verdict)
-            self._last = verdict.result
         if decided is None or verdict is None:
             return None
         unit.rollouts.save(decided.rollout)
@@ -176,6 +178,7 @@ class Controller:
 
     def _put(self, revision: int) -> None:
         self.gateway.put_route(route_of(self._rollout, self.endpoints, revision))
+        self._routed = self._rollout.version
 
     def _take_lease(self, unit: Unit) -> None:
         if unit.leases.take("control", self.holder, self.clock(), LEASE_S) is None:

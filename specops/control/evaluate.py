@@ -1,7 +1,8 @@
 """Offline paired evaluation: the same held-out prompts on both arms, in turn, in one run (M3, M11).
 
 Each prompt goes to both arms, the order swapping from prompt to prompt (A B, B A, ...), so that drift of the machine falls on
-both alike. Greedy text is compared token by token. Called by the CLI and the quickstart; what to conclude is left to the policy.
+both alike. Greedy text is compared token by token. Called by the quickstart; what to conclude is
+left to the policy.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -139,7 +140,8 @@ def _ratios(outcomes: Sequence[Outcome]) -> dict[str, PairedRatio]:
 
 def _pool(outcomes: Sequence[Outcome]) -> Acceptance:
     counts = [o.acceptance for o in outcomes if o.arm is Arm.CANDIDATE and o.acceptance is not None]
-    width = max((len(c.histogram) for c in counts), default=0)
+    whole = all(c.histogram or not c.accepted for c in counts)  # a histogram of some requests would not add up to the counts
+    width = max((len(c.histogram) for c in counts), default=0) if whole else 0
     return Acceptance(
         rounds=sum(c.rounds for c in counts),
         drafted=sum(c.drafted for c in counts),

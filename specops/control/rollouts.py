@@ -35,7 +35,8 @@ def start(store: Store, plan: Plan, *, actor: str, now: datetime) -> Rollout:
         running = unit.rollouts.active()
         if running:
             raise IllegalTransition(
-                f"rollout {running[0].id} is {running[0].state}; abort it first: specops rollout abort {running[0].id} --reason ..."
+                f"rollout {running[0].id} is {running[0].state}; abort it first: "
+                f"specops rollout abort {running[0].id} --reason ..."
             )
         baseline, candidate = unit.releases.get(plan.baseline), unit.releases.get(plan.candidate)
         unit.policies.add(plan.policy.digest, plan.policy.name, plan.policy_text)

@@ -28,6 +28,8 @@ def parse_pipeline(mapping: Mapping[str, Any]) -> Pipeline:
         PolicyError: an unknown key, a step out of range, weights that fall, or no watch step at the end.
     """
     _known(mapping, _TOP, "pipeline")
+    if not isinstance(mapping.get("steps", []), list):
+        raise PolicyError(f"steps must be a list, got {mapping['steps']!r}")
     try:
         steps = tuple(_step(raw) for raw in mapping["steps"])
         pipeline = Pipeline(
@@ -40,13 +42,22 @@ def parse_pipeline(mapping: Mapping[str, Any]) -> Pipeline:
         raise PolicyError(
             f"pipeline {pipeline.name} has falling weights {weights}; a rollout only grows, rolling back is the policy's work"
         )
-    if not steps or steps[-1].kind is not StepKind.WATCH:
-        raise PolicyError(f"pipeline {pipeline.name} must end with a watch step, so that a promoted release is still monitored")
+    if [i for i, s in enumerate(steps) if s.kind is StepKind.WATCH] != [len(steps) - 1] or len(steps) == 1:
+        raise PolicyError(
+            f"pipeline {pipeline.name} must end with its only watch step, after a trial, so that a promoted release is monitored"
+        )
+    if steps[-1].weight != 1.0:
+        raise PolicyError(f"the watch step has weight {steps[-1].weight:g}, expected 1: a promoted release serves everybody")
     return pipeline
 
 
 def _step(raw: Mapping[str, Any]) -> Step:
     _known(raw, tuple(f.name for f in fields(Step)), "step")
+    count, gate = raw.get("min_requests", 1), raw.get("gate", False)
+    if type(count) is not int or count < 1:
+        raise PolicyError(f"min_requests must be a whole number of at least 1, got {count!r}")
+    if not isinstance(gate, bool):
+        raise PolicyError(f"gate must be true or false, got {gate!r}")
     try:
         return Step(**(dict(raw) | {"kind": StepKind(raw["kind"])}))
     except (KeyError, ValueError) as exc:

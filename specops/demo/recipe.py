@@ -3,6 +3,7 @@
 import json
 import subprocess
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -35,7 +36,7 @@ def drafts(out: Path, recipe: train.Recipe, corpus: Corpus, tokenizer: Tokenizer
             target, stream, replace(recipe, greedy_prompts=prompts), torch.Generator().manual_seed(recipe.seed)
         )
         train.save(
-            train.distil(target, stream, greedy, recipe, steps, lambda s, x, n=name, m=steps: _print(n, s, m, x)),
+            train.distil(target, stream, greedy, recipe, steps, partial(_report, name, steps)),
             tokenizer,
             out / name,
         )
@@ -55,6 +56,10 @@ def held_out_prompts(tokenizer: Tokenizer, corpus: Corpus, seed: int) -> dict[st
         starts = torch.randperm(len(stream) - PROMPT_TOKENS, generator=rng)[: PROMPTS[name]].tolist()
         prompts[name] = [tokenizer.decode(stream[s : s + PROMPT_TOKENS].tolist()) for s in starts]
     return prompts
+
+
+def _report(stage: str, steps: int, step: int, loss: float) -> None:
+    _print(stage, step, steps, loss)
 
 
 def _print(stage: str, step: int, steps: int, loss: float) -> None:

@@ -6,6 +6,7 @@ import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from specops.demo.lineup import K
 from specops.demo.pair import Pair
@@ -27,7 +28,7 @@ class Stage:
     _exits: ExitStack = field(default_factory=ExitStack)
     _children: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
-    def __enter__(self) -> "Stage":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

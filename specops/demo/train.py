@@ -110,7 +110,8 @@ class Block(nn.Module):
         a = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
         x = x + self.self_attn["o_proj"](a.transpose(1, 2).reshape(b, t, d))
         y = self.post_attention_layernorm(x)
-        return x + self.mlp["down_proj"](F.silu(self.mlp["gate_proj"](y)) * self.mlp["up_proj"](y))
+        grown: Tensor = x + self.mlp["down_proj"](F.silu(self.mlp["gate_proj"](y)) * self.mlp["up_proj"](y))
+        return grown
 
 
 class Llama(nn.Module):
@@ -179,7 +180,7 @@ def _optimise(
             group["lr"] = rate * max(scale, 0.01)
         loss = loss_of()
         optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it bare
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         report(step + 1, float(loss.detach()))
@@ -241,7 +242,7 @@ def write_greedily(model: Llama, stream: Tensor, recipe: Recipe, rng: torch.Gene
     starts = torch.randint(len(stream) - prompt, (recipe.greedy_prompts,), generator=rng)
     rows = torch.stack([stream[s : s + prompt] for s in starts.tolist()])
     done = []
-    for chunk in rows.split(128):
+    for chunk in rows.split(128):  # type: ignore[no-untyped-call]  # torch leaves it bare
         past: list[list[Tensor]] = [[] for _ in range(model.shape.layers)]
         ids, new, start = chunk, chunk, 0
         for _ in range(recipe.greedy_tokens):
@@ -257,7 +258,8 @@ def distil(
 ) -> Llama:
     """Train a draft: three steps in four on the target's greedy text, one on its full law over corpus text.
 
-    Greedy text is its own label: the next token is the target's choice. The full law keeps the draft useful above temperature 0.
+    Greedy text is its own label: the next token is the target's choice. The full law keeps the draft useful above
+    temperature 0.
     """
     torch.manual_seed(recipe.seed + 1)
     rng = torch.Generator().manual_seed(recipe.seed + 1)

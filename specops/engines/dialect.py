@@ -23,7 +23,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {  # values that change nothing; any othe
 }  # fmt: skip
 
 
-class Refused(Exception):  # noqa: N818  # it is an answer to a client, not an error of ours
+class Refused(Exception):  # an answer to a client, not an error of ours
     """A request that is answered with an error body instead of tokens."""
 
     def __init__(self, message: str, *, status: int = 400, kind: str = "BadRequestError", param: str | None = None) -> None:

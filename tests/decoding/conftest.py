@@ -40,10 +40,10 @@ def random_llama(
         }
         tensors |= {f"{at}{n}_layernorm.weight": 1 + weight(hidden) * 0.3 for n in ("input", "post_attention")}
     config = {
-        "model_type": "llama", "vocab_size": vocab, "hidden_size": hidden, "num_hidden_layers": layers,
-        "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": head_dim,
-        "intermediate_size": ff, "max_position_embeddings": context, "rms_norm_eps": 1e-3, "rope_theta": 500.0, "tie_word_embeddings": tied,
-        "hidden_act": "silu", "eos_token_id": eos,
+        "model_type": "llama", "hidden_act": "silu", "vocab_size": vocab, "hidden_size": hidden, "num_hidden_layers": layers,
+        "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": head_dim, "intermediate_size": ff,
+        "max_position_embeddings": context, "rms_norm_eps": 1e-3, "rope_theta": 500.0, "tie_word_embeddings": tied,
+        "eos_token_id": eos,
     }  # fmt: skip
     return config, {name: tensor.contiguous() for name, tensor in tensors.items()}
 

@@ -160,7 +160,7 @@ def rewrite(size, actor):
     (8, "mallory", r"one of the audit entries 4\.\.5 was altered"),
     (5, "control", "audit entry 5 is missing: a checkpoint covers 6 entries"),
 ])  # fmt: skip
-def test_a_log_rewritten_whole_is_caught_by_the_heads_outside(  # noqa: PLR0917  # fixtures
+def test_a_log_rewritten_whole_is_caught_by_the_heads_outside(
     store, append, attack, check, notes, signer, size, actor, message
 ):
     """Who owns the database can rewrite rows, roots, head and notes, not the file elsewhere; nor is the log signed again."""

@@ -1,0 +1,144 @@
+"""Scene 5: the paired offline evaluation, its record, and its table."""
+
+from collections.abc import Callable
+
+from rich.table import Table
+
+from specops.control.evaluate import Evaluation, evaluate
+from specops.core.outcome import Arm
+from specops.demo.lineup import K, Lineup
+from specops.demo.pair import Pair
+from specops.demo.scenes import Scenes
+from specops.demo.stage import Stage
+from specops.engines.client import Completion, EngineClient
+from specops.wiring import House, now
+
+OFFLINE_PROMPTS = 40
+OFFLINE_TOKENS = 48
+MIN_SPEEDUP = 1.2
+MIN_APART = 0.25
+
+
+def evaluate_offline(scenes: Scenes, house: House, stage: Stage, pair: Pair, lineup: Lineup, seed: int) -> None:
+    """Compare both arms on held-out code, look at prose on the side, and record what was found."""
+    clients = {Arm.BASELINE: EngineClient(stage.plain.base_url), Arm.CANDIDATE: EngineClient(stage.speculative.base_url)}
+    releases = {Arm.BASELINE: lineup.plain.id, Arm.CANDIDATE: lineup.speculative.id}
+    arms = {arm: _completer(client) for arm, client in clients.items()}
+    prompts = pair.prompts["code"][:OFFLINE_PROMPTS]
+    for arm in arms.values():
+        arm(prompts[0])  # first calls allocate; they are not the steady state
+    with scenes.progress() as progress:
+        task = progress.add_task("prompts on both arms", total=len(prompts))
+        found = evaluate(prompts, arms, releases, clock=now, on_prompt=lambda n: progress.update(task, completed=n))
+        task = progress.add_task("prose, speculative", total=len(prompts))
+        prose = evaluate(
+            pair.prompts["prose"][:OFFLINE_PROMPTS],
+            arms,
+            releases,
+            clock=now,
+            on_prompt=lambda n: progress.update(task, completed=n),
+        )
+    _record(house, lineup, found, prose, seed)
+    _show_offline(scenes, found, prose)
+
+
+def _completer(client: EngineClient) -> Callable[[str], Completion]:
+    return lambda prompt: client.complete(prompt, max_tokens=OFFLINE_TOKENS)
+
+
+def _record(house: House, lineup: Lineup, found: Evaluation, prose: Evaluation, seed: int) -> None:
+    at, record = now(), found.to_record() | {"means": _means(found)}
+    metrics = {f"{name}_{arm}": value for name, by_arm in record["means"].items() for arm, value in by_arm.items()}
+    metrics |= {
+        "acceptance_rate": record["acceptance_rate"],
+        "acceptance_length": record["acceptance_length"],
+        "acceptance_rate_prose": prose.acceptance.rate,
+        "tpot_speedup": found.ratios["tpot_s"].ratio,
+        "greedy_differences": float(len(found.differences)),
+    }
+    with house.store.begin() as unit:
+        unit.evidence.add(lineup.speculative.id, "offline", record, at)
+        unit.outcomes.append(f"offline-{lineup.speculative.id}", found.outcomes)
+        unit.audit.append(
+            tag="release:evidence:offline",
+            actor=house.settings.who,
+            subject=lineup.speculative.id,
+            at=at,
+            payload={
+                "prompts": found.prompts,
+                "differences": len(found.differences),
+                "speedup": str(round(found.ratios["tpot_s"].ratio, 4)),
+            },
+        )
+        unit.outbox.add(
+            "mlflow_evaluation",
+            f"offline:{lineup.speculative.id}:{at.isoformat()}",
+            {
+                "name": "offline paired evaluation",
+                "at": at.isoformat(),
+                "metrics": metrics,
+                "tags": {"specops.release": lineup.speculative.id},
+                "params": {
+                    "prompts": found.prompts,
+                    "max_tokens": OFFLINE_TOKENS,
+                    "k": K,
+                    "seed": seed,
+                    "release_digest": lineup.speculative.digest,
+                },
+            },
+            at,
+        )
+
+
+def _means(found: Evaluation) -> dict[str, dict[str, float]]:
+    means: dict[str, dict[str, float]] = {}
+    for name in found.ratios:
+        for arm in Arm:
+            values = [
+                o.completion_tokens / o.e2e_s if name == "tokens_per_s" else getattr(o, name)
+                for o in found.outcomes
+                if o.arm is arm
+            ]
+            known = [v for v in values if v is not None]
+            means.setdefault(name, {})[arm.value] = sum(known) / len(known)
+    return means
+
+
+def _show_offline(scenes: Scenes, found: Evaluation, prose: Evaluation) -> None:
+    table = Table(show_edge=False, pad_edge=False)
+    for column in ("metric", "plain", "speculative", "speculative is faster by", "95% interval"):
+        table.add_column(column)
+    for name, ratio in found.ratios.items():
+        mean = _means(found)[name]
+        factor = (
+            (1 / ratio.ratio, 1 / ratio.high, 1 / ratio.low) if name == "tokens_per_s" else (ratio.ratio, ratio.low, ratio.high)
+        )
+        shown = (
+            f"{mean[a] * (1 if name == 'tokens_per_s' else 1e3):.1f}{'' if name == 'tokens_per_s' else ' ms'}" for a in Arm
+        )
+        table.add_row(name, *shown, f"{factor[0]:.2f}x", f"[{factor[1]:.2f}, {factor[2]:.2f}]")
+    scenes.console.print(table)
+    code, other = found.acceptance, prose.acceptance
+    rounds = sum(code.histogram)
+    positions = ", ".join(f"{sum(code.histogram[p:]) / rounds:.2f}" for p in range(1, len(code.histogram)))
+    shifted = ", ".join(
+        f"{sum(other.histogram[p:]) / max(1, sum(other.histogram)):.2f}" for p in range(1, len(other.histogram))
+    )
+    scenes.say(f"acceptance rate on code {code.rate:.3f} (length {code.length:.2f}, by position {positions})")
+    scenes.say(f"acceptance rate on prose {other.rate:.3f} (length {other.length:.2f}, by position {shifted})")
+    speed = found.ratios["tpot_s"]
+    scenes.expect(
+        f"speculative TPOT is at least {MIN_SPEEDUP}x better on code",
+        f"{speed.ratio:.2f}x [{speed.low:.2f}, {speed.high:.2f}]",
+        held=speed.ratio >= MIN_SPEEDUP and speed.low > 1.0,
+    )
+    scenes.expect(
+        f"acceptance rates on code and prose are at least {MIN_APART} apart",
+        f"{(code.rate or 0) - (other.rate or 0):.3f}",
+        held=(code.rate or 0) - (other.rate or 0) >= MIN_APART,
+    )
+    scenes.expect(
+        "greedy text is identical on both arms",
+        f"{found.prompts - len(found.differences)} of {found.prompts} prompts",
+        held=not found.differences,
+    )
