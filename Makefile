@@ -22,6 +22,7 @@ quickstart: $(STAMP) ## Play the whole story on this machine (about 5 minutes)
 
 test: $(STAMP) ## Run every test
 	$(BIN)/python -m pytest --cov=specops --cov-branch --cov-report=term:skip-covered
+	$(BIN)/python -m coverage report --include='specops/core/*,specops/stats/*' --fail-under=95 --format=total
 
 lint: $(STAMP) ## ruff, mypy --strict, import contracts, docstrings
 	$(BIN)/ruff check .

@@ -214,7 +214,8 @@ def mlflow_tracking(settings: Settings) -> Any:  # noqa: ANN401  # adapters.mlfl
 def run_control(house: House, *, until: Callable[[], bool], deliver_alerts: bool = True) -> None:
     """Run the control loop of the current rollout until `until` says so.
 
-    Without a rollout, gateway or lease it waits. Side effects run beside the loop, in `jobs`, so that a slow receiver never delays a decision.
+    Without a rollout, gateway or lease it waits. Side effects run beside the loop, in `jobs`, so that a slow receiver never
+    delays a decision.
     """
     import time  # noqa: PLC0415
 
@@ -267,6 +268,7 @@ def gateway_of(settings: Settings) -> Any:  # noqa: ANN401  # gateway.client.Gat
 def gateway_status(settings: Settings) -> dict[str, Any] | None:
     """Return the gateway's status, or None when it does not answer."""
     try:
-        return dict(gateway_of(settings).status())
+        with gateway_of(settings) as client:
+            return dict(client.status())
     except GatewayUnavailable:
         return None

@@ -13,7 +13,7 @@ MAX_BACKOFF_S = 300.0
 
 def deliver(store: Store, senders: Mapping[str, Send], *, clock: Callable[[], datetime]) -> tuple[str, ...]:
     """Send each due message whose kind has a sender; return the keys delivered. A failure is stored and tried again later."""
-    with store.begin() as unit:
+    with store.read() as unit:  # looking takes no write lock: this runs twice a second beside the control loop
         due = [m for m in unit.outbox.due(clock()) if m.kind in senders]
     delivered = []
     for message in due:

@@ -108,7 +108,10 @@ def approve_by_hand(store: Store, rollout_id: str, *, actor: str, now: datetime)
         IllegalTransition: nothing waits, or the requester approves itself.
     """
     with store.begin() as unit:
-        approved = approve(unit.rollouts.get(rollout_id), actor=actor)
+        before = unit.rollouts.get(rollout_id)
+        approved = approve(before, actor=actor)
+        if approved == before:
+            return before  # approved already
         unit.rollouts.save(approved)
         unit.audit.append(tag="rollout:gate:approved", actor=actor, subject=rollout_id, payload={"step": approved.step}, at=now)
     return approved

@@ -44,7 +44,7 @@ def parse_pipeline(mapping: Mapping[str, Any]) -> Pipeline:
         )
     if [i for i, s in enumerate(steps) if s.kind is StepKind.WATCH] != [len(steps) - 1] or len(steps) == 1:
         raise PolicyError(
-            f"pipeline {pipeline.name} must end with its only watch step, after a trial, so that a promoted release is monitored"
+            f"pipeline {pipeline.name} must end with its only watch step, after a trial, so that what is promoted is monitored"
         )
     if steps[-1].weight != 1.0:
         raise PolicyError(f"the watch step has weight {steps[-1].weight:g}, expected 1: a promoted release serves everybody")

@@ -13,18 +13,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Self
 
 from specops.engines.client import EngineClient
 from specops.engines.config import ServerConfig
-from specops.errors import EngineUnavailable
+from specops.errors import EngineUnavailable, InvalidInput
 
 PARENT_VARIABLE = "SPECOPS_PARENT_PID"
 _POLL_S = 0.1
 _LAST_LINES = 8
 _GRACE_S = 5.0
+_OPTIONS = (  # fields of ServerConfig that are options of `specops engine serve`
+    "model", "host", "port", "served_model_name", "method", "num_speculative_tokens", "draft", "threads", "max_running",
+)  # fmt: skip
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -36,9 +39,18 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def serve_command(config: ServerConfig) -> tuple[str, ...]:
-    """Return the command line that serves a config: `specops engine serve ...` with this Python."""
+    """Return the command line that serves a config: `specops engine serve ...` with this Python.
+
+    Raises:
+        InvalidInput: the config sets something that has no option; it would be lost.
+    """
+    names = [field.name for field in fields(config) if field.name not in _OPTIONS]
+    lost = [name for name in names if getattr(config, name) != ServerConfig.__dataclass_fields__[name].default]
+    if lost:
+        raise InvalidInput(f"{', '.join(lost)} cannot be given to specops engine serve; run specops.engines.server")
     words = [sys.executable, "-m", "specops.cli.main", "engine", "serve", "--model", str(config.model)]
     words += ["--host", config.host, "--port", str(config.port), "--served-model-name", config.name]
+    words += ["--threads", str(config.threads), "--max-running", str(config.max_running)]
     if config.method is not None:
         words += ["--method", config.method, "-k", str(config.num_speculative_tokens)]
     if config.draft is not None:

@@ -255,6 +255,7 @@ def serve(config: ServerConfig) -> None:
         InvalidInput: bad folders or a port in use.
         SpecopsError: anything that `open_engine` raises.
     """
+    process.watch_parent()
     check_config(config)
     sock = bind(config.host, config.port)
     try:
@@ -287,7 +288,6 @@ def _address(sock: socket.socket) -> str:
 
 def main(arguments: list[str]) -> int:
     """Serve the config given as one JSON argument; return the exit code."""
-    process.watch_parent()
     try:
         serve(ServerConfig.from_record(json.loads(arguments[0])))
     except SpecopsError as exc:

@@ -9,6 +9,9 @@ from specops.gateway.routing import Routing
 TTFT_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
+TAKEOVER_RESULTS = ("complete", "mismatch", "failed", "aborted")  # as in `takeover.Result`, shown from 0 on
+
+
 class Histogram:
     """Counts of observations by upper bound, as Prometheus wants them."""
 
@@ -39,6 +42,7 @@ class Counters:
         self.requests: Counter[tuple[str, str]] = Counter()
         self.errors: Counter[tuple[str, str]] = Counter()
         self.shadow_requests: Counter[str] = Counter()
+        self.takeovers: Counter[str] = Counter()
         self.retries = 0
         self.shadow_drops = 0
         self.bad_counts = 0
@@ -67,6 +71,7 @@ def render(counters: Counters, routing: Routing) -> str:
     errors = [f'{prefix}errors_total{{arm="{a}",error="{e}"}} {n}' for (a, e), n in sorted(counters.errors.items())]
     shadows = [f'{prefix}shadow_requests_total{{finish="{f}"}} {n}' for f, n in sorted(counters.shadow_requests.items())]
     ttft = [line for arm in Arm for line in counters.ttft[arm].lines(f"{prefix}ttft_seconds", f'arm="{arm}"')]
+    takeovers = [f'{prefix}takeovers_total{{result="{result}"}} {counters.takeovers[result]}' for result in TAKEOVER_RESULTS]
     singles = (
         ("retries_total", "counter", "Requests of the candidate answered by the baseline instead.", counters.retries),
         ("shadow_drops_total", "counter", "Mirrored requests not sent because too many were open.", counters.shadow_drops),
@@ -87,6 +92,7 @@ def render(counters: Counters, routing: Routing) -> str:
         *_family(f"{prefix}shadow_requests_total", "counter", "Mirrored requests by finish.", shadows),
         *_family(f"{prefix}ttft_seconds", "histogram", "Time to the first content, live requests.", ttft),
     ]
+    lines += _family(f"{prefix}takeovers_total", "counter", "Broken greedy streams handed to the baseline.", takeovers)
     for name, kind, text, value in singles:
         lines += _family(prefix + name, kind, text, [f"{prefix}{name} {value}"])
     return "\n".join(lines) + "\n"

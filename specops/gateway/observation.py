@@ -63,6 +63,22 @@ def event_data(event: bytes) -> bytes | None:
     return b"\n".join(lines) if lines else None
 
 
+def _part(choice: dict[str, Any]) -> dict[str, Any]:
+    return choice.get("delta") or choice.get("message") or {}
+
+
+def choice_text(choice: dict[str, Any]) -> str:
+    """Return the text of one choice, of a completion or a chat completion; empty when it has none."""
+    return choice.get("text") or _part(choice).get("content") or ""
+
+
+def is_plain(choice: dict[str, Any]) -> bool:
+    """Tell whether a choice is the first and nothing but text, role and finish: no tool call, reasoning, token ids, logprobs."""
+    if choice.get("index") or choice.get("token_ids") or choice.get("logprobs"):
+        return False
+    return not any(held for name, held in _part(choice).items() if name not in {"role", "content"})
+
+
 class Observation:
     """What is known of one answer so far. Times are seconds on the caller's monotonic clock.
 
@@ -74,11 +90,15 @@ class Observation:
         has_error_event: the engine put an error into the stream itself.
         is_rejected: the engine sent an error of class 4xx inside the stream.
         has_bad_counts: the engine's acceptance counts contradict each other and were left out.
+        has_usage_event: the event with the usage of the whole answer came.
+        text_chars: characters (code points) of text so far, all choices together.
+        is_plain: nothing but the text of one choice came so far (and roles, finish reason, usage).
     """
 
     __slots__ = (
         "_choices", "_splitter", "acceptance", "completion_tokens", "detail", "done", "error", "finish_reason",
-        "first_content_at", "has_bad_counts", "has_error_event", "has_token", "is_rejected", "prompt_tokens",
+        "first_content_at", "has_bad_counts", "has_error_event", "has_token", "has_usage_event", "is_plain", "is_rejected",
+        "prompt_tokens", "text_chars",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -86,6 +106,9 @@ class Observation:
         self._choices: dict[int, Any] = {}
         self.first_content_at: float | None = None
         self.has_token = self.done = self.is_rejected = self.has_bad_counts = self.has_error_event = False
+        self.has_usage_event = False
+        self.is_plain = True
+        self.text_chars = 0
         self.error: str | None = None
         self.detail = ""
         self.finish_reason: str | None = None
@@ -152,6 +175,7 @@ class Observation:
             self._read_choice(choice, at)
         usage = value.get("usage")
         if usage:
+            self.has_usage_event = self.has_usage_event or not value.get("choices")
             self.prompt_tokens, self.completion_tokens = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
             self.has_token = self.has_token or self.completion_tokens > 0
         counts = (value.get("metrics") or {}).get("speculative_decoding")
@@ -165,12 +189,14 @@ class Observation:
         self._fail(BROKEN, f"the engine reported an error: {str(error)[:200]}")
 
     def _read_choice(self, choice: dict[str, Any], at: float) -> None:
-        part = choice.get("delta") or choice.get("message") or {}
-        text = choice.get("text") or part.get("content") or ""
+        part = _part(choice)
+        text = choice_text(choice)
         index = int(choice.get("index", 0))
         if index not in self._choices:
             self._choices[index] = hashlib.sha256()
         self._choices[index].update(text.encode())
+        self.text_chars += len(text)
+        self.is_plain = self.is_plain and is_plain(choice)
         # tool calls, reasoning and bare token ids are content too, though not text
         if text or choice.get("token_ids") or any(held for name, held in part.items() if name != "role"):
             self.has_token = True

@@ -4,15 +4,18 @@ Called by `app` for every path that is not the gateway's own. Only requests whos
 completions) ever reach a candidate; everything else goes to the baseline. The rules of the answer:
 
 1. Nothing of the candidate's answer has reached the client: a failure is retried on the baseline, and the client sees no error.
-2. Something has: the stream ends with one well-formed error event. Never a retry, so text is never doubled.
+2. Something has. A greedy stream of plain text is taken over: the baseline is asked the same again and gives the rest, after
+   the text delivered was found at its beginning by length and digest (`takeover`). Any other stream, and one whose takeover
+   fails, ends with one well-formed error event. Text is never doubled. The candidate has failed either way, and its outcome
+   is recorded before the takeover begins, so that the guard need not wait for it.
 3. The client leaves, at whatever time: the engine's connection is cut.
 4. An engine's 4xx is the client's to see, on either arm; it is never retried.
 """
 
-import asyncio
+import contextlib
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 from aiohttp import ClientResponse, web
@@ -25,6 +28,7 @@ from specops.gateway.exchange import Exchange, Inbound, Leg, Sender
 from specops.gateway.recording import Recorder
 from specops.gateway.routing import Routing
 from specops.gateway.shadow import Shadow
+from specops.gateway.takeover import Cut, Ending, Result, resume
 
 JUDGED_PATHS = frozenset({"/v1/completions", "/v1/chat/completions"})
 HOP_BY_HOP = frozenset({
@@ -53,16 +57,18 @@ class Proxy:
             return error_answer(503, "no_route", "the gateway has no route yet; send one with PUT /-/route, or start a rollout")
         leg = self._leg(inbound, route)
         if leg.arm is Arm.CANDIDATE:
-            response = await self._serve(request, inbound, leg)
-            if response is not None:
-                return response
-            self.recorder.counters.retries += 1
+            answer = await self._serve(request, inbound, leg)
             leg = baseline_leg(route, assigned=Arm.CANDIDATE)
+            if isinstance(answer, Cut):
+                return await self._take_over(answer, inbound, leg)
+            if answer is not None:
+                return answer
+            self.recorder.counters.retries += 1
         elif inbound.is_judged and self._is_mirrored(inbound, route):
             self.shadow.offer(inbound, candidate_leg(route, Kind.SHADOW))
-        response = await self._serve(request, inbound, leg)
-        assert response is not None  # the baseline always answers, be it with an error
-        return response
+        answer = await self._serve(request, inbound, leg)
+        assert isinstance(answer, web.StreamResponse)  # the baseline always answers, be it with an error
+        return answer
 
     def _leg(self, inbound: Inbound, route: Route) -> Leg:
         weight = self.routing.effective_weight if inbound.is_judged else 0.0
@@ -74,23 +80,28 @@ class Proxy:
         salt = f"mirror:{route.rollout_id or ''}"
         return assign(inbound.request_id, self.routing.effective_mirror, salt=salt) is Arm.CANDIDATE
 
-    async def _serve(self, request: web.Request, inbound: Inbound, leg: Leg) -> web.StreamResponse | None:
-        """Answer from one arm; None when the candidate failed before anything was sent (rule 1)."""
-        exchange = Exchange(sender=self.sender, inbound=inbound, leg=leg, in_flight=self.recorder.begin(leg.arm))
-        try:
+    async def _serve(self, request: web.Request, inbound: Inbound, leg: Leg) -> web.StreamResponse | Cut | None:
+        """Answer from one arm; None or a cut when the candidate failed and the baseline is to answer (rules 1 and 2)."""
+        with self.recorder.exchange(self.sender, inbound, leg) as exchange:  # rule 3
             await exchange.open()
             if exchange.failure and leg.arm is Arm.CANDIDATE:
                 return None
             return await relay(request, exchange)
-        except asyncio.CancelledError:
-            exchange.is_aborted = True
-            raise
+
+    async def _take_over(self, cut: Cut, inbound: Inbound, leg: Leg) -> web.StreamResponse:
+        """Finish the candidate's answer from the baseline, or end it with an error event (rule 2)."""
+        again = replace(inbound, arrived=time.perf_counter())  # its times are its own, not the candidate's too
+        ending = Ending(result=Result.ABORTED)
+        try:
+            with self.recorder.exchange(self.sender, again, leg) as exchange:
+                try:
+                    ending = await resume(cut, exchange)
+                except ConnectionResetError:  # the client's side, as in `relay`
+                    exchange.is_aborted = True
+            await _finish(cut, ending)
         finally:
-            exchange.close()  # rule 3
-            self.recorder.counters.bad_counts += exchange.observation.has_bad_counts
-            outcome = exchange.outcome() if inbound.is_judged else None
-            detail = exchange.detail or exchange.observation.detail
-            self.recorder.end(leg.arm, outcome, revision=leg.revision, detail=detail)
+            self.recorder.counters.takeovers[ending.result] += 1
+        return cut.response
 
 
 def candidate_leg(route: Route, kind: Kind) -> Leg:
@@ -134,8 +145,8 @@ def forwarded(headers: CIMultiDictProxy[str], dropped: frozenset[str]) -> CIMult
     return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in dropped | named)
 
 
-async def relay(request: web.Request, exchange: Exchange) -> web.StreamResponse:
-    """Send the engine's answer to the client, bytes unchanged."""
+async def relay(request: web.Request, exchange: Exchange) -> web.StreamResponse | Cut:
+    """Send the engine's answer to the client, bytes unchanged; a cut leaves the response open for a takeover."""
     answer, leg = exchange.response, exchange.leg
     marks = {ARM_HEADER: str(leg.arm), ID_HEADER: exchange.inbound.request_id}
     if answer is None or exchange.is_void:
@@ -148,23 +159,33 @@ async def relay(request: web.Request, exchange: Exchange) -> web.StreamResponse:
         return web.Response(status=answer.status, reason=answer.reason, headers=headers, body=exchange.body)
     response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=headers)
     try:
-        await _stream(request, response, exchange, answer)
+        return await _stream(request, response, exchange, answer) or response
     except ConnectionResetError:  # the client's side: failures of the engine never leave the exchange
         exchange.is_aborted = True
     return response
 
 
-async def _stream(request: web.Request, response: web.StreamResponse, exchange: Exchange, answer: ClientResponse) -> None:
+async def _stream(request: web.Request, response: web.StreamResponse, exchange: Exchange, answer: ClientResponse) -> Cut | None:
     await response.prepare(request)
     async for piece in exchange.chunks():
         await response.write(piece)
     if not exchange.is_cut:
         await response.write_eof()
     elif answer.content_type == "text/event-stream":
+        if cut := Cut.of(exchange, response):
+            return cut
         await response.write(error_event(exchange.failure or "", exchange.detail))  # rule 2
         await response.write_eof()
     elif request.transport is not None:
         request.transport.abort()  # half a body must not look like a whole one
+    return None
+
+
+async def _finish(cut: Cut, ending: Ending) -> None:
+    with contextlib.suppress(ConnectionResetError):  # the client left at the very end
+        if ending.problem:
+            await cut.response.write(error_event(cut.failure, f"{cut.detail}; {ending.problem}"))
+        await cut.response.write_eof()
 
 
 def error_event(kind: str, detail: str) -> bytes:

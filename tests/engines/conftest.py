@@ -21,6 +21,7 @@ MAX_LEN = 256
 
 
 def write_tokenizer(folder, *, texts=TEXTS, vocab_size=320):
+    """Train a byte-level BPE on a few strings and save it."""
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
@@ -36,6 +37,7 @@ def write_tokenizer(folder, *, texts=TEXTS, vocab_size=320):
 
 
 def random_weights(rng, *, vocab, hidden=32, layers=2, intermediate=48):
+    """Return tensors of a tiny Llama, norms at one."""
     shapes = {"model.embed_tokens.weight": (vocab, hidden), "model.norm.weight": (hidden,), "lm_head.weight": (vocab, hidden)}
     for layer in range(layers):
         prefix = f"model.layers.{layer}."
@@ -50,6 +52,7 @@ def random_weights(rng, *, vocab, hidden=32, layers=2, intermediate=48):
 
 
 def write_checkpoint(folder, weights, *, vocab, max_len=MAX_LEN):
+    """Write weights and config."""
     save_file(weights, folder / "model.safetensors")
     config = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": vocab, "hidden_size": 32,
@@ -76,11 +79,13 @@ def write_pair(root):
 
 @pytest.fixture(scope="session")
 def pair(tmp_path_factory):
+    """Share one target and draft."""
     return write_pair(tmp_path_factory.mktemp("pair"))
 
 
 @pytest.fixture
 def fresh_pair(tmp_path):
+    """Give a test its own pair to break."""
     return write_pair(tmp_path)
 
 
@@ -112,12 +117,14 @@ def served(config):
 
 @pytest.fixture(scope="session")
 def plain(pair):
+    """Share a plain server."""
     with served(ServerConfig(model=pair[0], served_model_name="tiny", drain_s=1)) as (url, _):
         yield EngineClient(url)
 
 
 @pytest.fixture(scope="session")
 def speculative_config(pair):
+    """Say what the shared speculative server runs."""
     return ServerConfig(
         model=pair[0], draft=pair[1], method="draft_model", num_speculative_tokens=3, served_model_name="tiny", drain_s=1
     )
@@ -125,6 +132,7 @@ def speculative_config(pair):
 
 @pytest.fixture(scope="session")
 def speculative(speculative_config):
+    """Share a speculative server."""
     with served(speculative_config) as (url, _):
         yield EngineClient(url)
 
@@ -143,6 +151,7 @@ def make_server():
 
 @pytest.fixture
 def tokenizer(pair):
+    """Load the tokenizer of the pair."""
     return tokenizers.Tokenizer.from_file(str(Path(pair[0]) / "tokenizer.json"))
 
 

@@ -13,6 +13,7 @@ from specops.errors import IncompatibleRelease, InvalidWeights
 
 
 def refused(target, draft):
+    """Return the refusing findings by name."""
     return {finding.what: finding for finding in check_folders(target, draft) if finding.severity is Severity.REFUSE}
 
 
@@ -79,11 +80,13 @@ def test_only_pickle_weights_are_refused(fresh_pair):
 
 
 def header(length=None, **tensors):
+    """Return a safetensors prefix and header."""
     raw = json.dumps(tensors).encode()
     return struct.pack("<Q", len(raw) if length is None else length) + raw
 
 
 def tensor(begin, end, shape):
+    """Return a header entry."""
     return {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
 
 
@@ -115,7 +118,7 @@ def test_the_digest_speaks_of_content_not_of_bytes(fresh_pair, rewrite):
     target, draft = fresh_pair
     before = tokenizer_digest(target)
 
-    rewrite(draft / "tokenizer.json", lambda raw: raw["model"].update(merges=[" ".join(pair) for pair in raw["model"]["merges"]]))
+    rewrite(draft / "tokenizer.json", lambda raw: raw["model"].update(merges=[" ".join(two) for two in raw["model"]["merges"]]))
     assert tokenizer_digest(draft) == before
 
     rewrite(draft / "tokenizer.json", lambda raw: raw["added_tokens"][0].update(special=False))
@@ -125,12 +128,15 @@ def test_the_digest_speaks_of_content_not_of_bytes(fresh_pair, rewrite):
 def test_an_endpoint_is_compared_with_the_release(speculative, pair):
     """What runs must be what was registered, by digest."""
     expected = {
-        "target_weights": weights_digest(pair[0]), "draft_weights": weights_digest(pair[1]), "tokenizer": tokenizer_digest(pair[0]),
+        "target_weights": weights_digest(pair[0]), "draft_weights": weights_digest(pair[1]),
+        "tokenizer": tokenizer_digest(pair[0]),
         "method": "draft_model", "num_speculative_tokens": 3,
     }  # fmt: skip
 
     right = check_endpoint(speculative.base_url, Expected(**expected))
-    wrong = check_endpoint(speculative.base_url, Expected(**expected | {"num_speculative_tokens": 4, "draft_weights": "0" * 64}))
+    wrong = check_endpoint(
+        speculative.base_url, Expected(**expected | {"num_speculative_tokens": 4, "draft_weights": "0" * 64})
+    )
 
     assert {finding.severity for finding in right} == {Severity.OK}
     assert {f.what for f in wrong if f.severity is Severity.REFUSE} == {"running k", "running draft"}

@@ -6,18 +6,20 @@ import select
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from specops.engines.client import EngineClient
 from specops.engines.config import ServerConfig
-from specops.engines.process import EngineProcess, free_port
+from specops.engines.process import EngineProcess, free_port, serve_command
 from specops.errors import EngineUnavailable, InvalidInput
 
 pytestmark = pytest.mark.flow
 
 
 def process(config, log):
+    """Return a server process that is not started."""
     command = (sys.executable, "-m", "specops.engines.server", json.dumps(config.to_record()))
     return EngineProcess(command=command, base_url=f"http://127.0.0.1:{config.port}", log=log)
 
@@ -57,7 +59,7 @@ def test_kill_ends_it_at_once(pair, tmp_path):
 
 def test_it_dies_with_its_parent_when_asked(tmp_path):
     """A SIGKILL of the starter ends the child too."""
-    child = "import os,sys,time\nfrom specops.engines.process import watch_parent\nwatch_parent(poll_s=0.01)\nprint('up', flush=True)\ntime.sleep(60)"
+    child = "import time\nfrom specops.engines.process import watch_parent\nwatch_parent(poll_s=0.01)\ntime.sleep(60)"
     starter = (
         "import os,sys,time\nfrom pathlib import Path\nfrom specops.engines.process import EngineProcess\n"
         f"p = EngineProcess(command=(sys.executable, '-c', {child!r}), base_url='http://127.0.0.1:9', "
@@ -85,6 +87,18 @@ def test_a_config_that_cannot_work_is_refused(pair, fields):
     """Method, draft and k must fit together."""
     with pytest.raises(InvalidInput):
         ServerConfig(model=pair[0], **fields)
+
+
+def test_the_command_line_loses_nothing(speculative_config):
+    """Every set field is an option, or the command is refused."""
+    config = replace(speculative_config, drain_s=30.0, threads=2)
+
+    words = " ".join(serve_command(config))
+
+    assert "--method draft_model -k 3" in words
+    assert "--threads 2" in words
+    with pytest.raises(InvalidInput, match="drain_s cannot be given"):
+        serve_command(speculative_config)
 
 
 def test_a_config_survives_its_record(speculative_config):

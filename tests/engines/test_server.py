@@ -17,6 +17,7 @@ PROMPTS = ("def add(a, b):\n", "for name in", "the naïve café", "x = 日本語
 
 
 def post(client, path, body, headers=()):
+    """Send a raw POST."""
     at = urllib.parse.urlsplit(client.base_url)
     connection = http.client.HTTPConnection(at.hostname, at.port, timeout=30)
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -28,12 +29,14 @@ def post(client, path, body, headers=()):
 
 
 def completion(client, **body):
+    """Return the body of a whole answer."""
     status, text = post(client, "/v1/completions", {"temperature": 0, "max_tokens": 24, **body})
     assert status == 200, text
     return json.loads(text)
 
 
 def sample(text, name):
+    """Sum the samples of a metric."""
     found = re.findall(rf"^vllm:{name}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE)
     return sum(float(value) for value in found)
 
@@ -75,7 +78,7 @@ def test_the_plain_engine_reports_no_speculation(plain):
 
 
 def test_one_token_answers_report_no_rounds(speculative):
-    """vLLM sends zeros with length 1.0; the client reads them as no data."""
+    """VLLM sends zeros with length 1.0; the client reads them as no data."""
     reported = completion(speculative, prompt="def", max_tokens=1)["metrics"]["speculative_decoding"]
 
     assert (reported["num_spec_steps"], reported["mean_acceptance_length"]) == (0, 1.0)
@@ -108,7 +111,9 @@ def test_a_client_that_leaves_cancels_its_request(make_server, pair, headers_fir
     """Both a stream and a whole answer end at the next round and count as abort."""
     client, _ = make_server(model=pair[0])
     at = urllib.parse.urlsplit(client.base_url)
-    body = json.dumps({"prompt": "def", "max_tokens": 250, "ignore_eos": True, "stream": headers_first, "temperature": 1}).encode()
+    body = json.dumps(
+        {"prompt": "def", "max_tokens": 250, "ignore_eos": True, "stream": headers_first, "temperature": 1}
+    ).encode()
     request = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
 
     with socket.create_connection((at.hostname, at.port)) as sock:
@@ -188,7 +193,7 @@ def test_bad_requests_get_an_error_object(speculative, body, status, words):
 
 
 def test_min_p_passes_when_greedy(speculative):
-    """vLLM zeroes it at temperature 0, so it changes nothing there."""
+    """VLLM zeroes it at temperature 0, so it changes nothing there."""
     assert completion(speculative, prompt="x", min_p=0.1)["usage"]["completion_tokens"] == 24
 
 

@@ -128,7 +128,7 @@ class Site:
         self.loads.remove(traffic)
         return traffic.stop()
 
-    def wait(self, holds, what, timeout_s=60.0):
+    def wait(self, holds, what, timeout_s=120.0):
         """Wait for a condition; the logs are in the message when it never comes."""
         try:
             wait_until(lambda: bool(holds()), timeout_s=timeout_s, what=what)
@@ -191,7 +191,7 @@ def site(tmp_path, pair):
         stage.start_gateway()
         enroll(house, pair)
         for engine in (stage.plain, stage.speculative):
-            engine.wait_ready(timeout_s=60.0)
+            engine.wait_ready(timeout_s=180.0)
         running = Site(house=house, stage=stage, receiver=receiver)
         yield running
         for traffic in list(running.loads):

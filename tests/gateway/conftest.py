@@ -44,6 +44,7 @@ class Stub:
     mode: str = "good"
     name: str = "stub"
     url: str = ""
+    script: bytes = b""
     seen: list = field(default_factory=list)
     started: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
@@ -100,6 +101,14 @@ class Stub:
     async def _die_midway(self, request, _body):
         await self._write(request, sse(chunk(WORDS[0])), sse(chunk(WORDS[1])), b'data: {"choi')
         await self.release.wait()
+        request.transport.abort()
+
+    async def _scripted(self, request, _body):
+        return await self._write(request, self.script)
+
+    async def _scripted_then_die(self, request, _body):
+        await self._write(request, self.script)
+        await self.release.wait()  # a reset at once would take the bytes along
         request.transport.abort()
 
     async def _die_before(self, request, _body):

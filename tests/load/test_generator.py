@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import json
 
@@ -17,6 +18,7 @@ USAGE = {"prompt_tokens": 4, "completion_tokens": 6}
 
 @contextlib.asynccontextmanager
 async def upstream(handler):
+    """Serve a handler on a free port."""
     app = web.Application()
     app.router.add_post("/v1/completions", handler)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -30,6 +32,7 @@ async def upstream(handler):
 
 
 async def answering(request, *, lines=None):
+    """Stream an answer, or only its first lines."""
     events = [
         {"choices": [{"text": "ab"}]},
         {"choices": [{"text": "c", "finish_reason": "length"}]},
@@ -83,7 +86,7 @@ async def test_the_loop_is_open():
 
 async def test_a_broken_stream_is_an_error_with_its_status():
     """An end without [DONE] is not an answer, though the status was 200."""
-    async with upstream(lambda request: answering(request, lines=1)) as url:
+    async with upstream(functools.partial(answering, lines=1)) as url:
         (record,) = (await LoadGenerator(url).run([Prompt(request_id="r", prompt="x")], [0.0])).sent
 
     assert (record.status, record.error, record.text_sha256) == (200, "stream ended before [DONE]", None)
