@@ -19,6 +19,7 @@ from specops.settings import Settings, load_settings
 if TYPE_CHECKING:
     from specops.adapters.signing import Signer
     from specops.control.act import Controller
+    from specops.control.ports import Gateway
     from specops.control.deliver import Send
     from specops.store.database import Store
     from specops.store.verify import Verified
@@ -111,7 +112,7 @@ def opened(settings: Settings | None = None) -> Iterator[House]:
         store.close()
 
 
-def controller(house: House, rollout_id: str) -> "Controller":
+def controller(house: House, rollout_id: str, gateway: "Gateway") -> "Controller":
     """Build the control loop of a rollout from what is stored about it.
 
     Raises:
@@ -119,7 +120,6 @@ def controller(house: House, rollout_id: str) -> "Controller":
     """
     from specops.adapters.expectations import quick_check  # noqa: PLC0415
     from specops.control.act import Controller, Endpoints  # noqa: PLC0415
-    from specops.gateway.client import GatewayClient  # noqa: PLC0415
 
     with house.store.read() as unit:
         rollout = unit.rollouts.get(rollout_id)
@@ -129,7 +129,7 @@ def controller(house: House, rollout_id: str) -> "Controller":
         raise InvalidInput(f"rollout {rollout_id} has no recorded endpoints; start it with: specops rollout start")
     return Controller(
         store=house.store,
-        gateway=GatewayClient(house.settings.gateway_url),
+        gateway=gateway,
         policy=parse_policy(yaml.safe_load(text)),
         endpoints=Endpoints(**endpoints[-1]),
         rollout_id=rollout_id,
@@ -234,6 +234,7 @@ def run_control(house: House, *, until: Callable[[], bool], deliver_alerts: bool
         on_error=lambda name, error: print(f"job {name}: {error}", flush=True),  # noqa: T201  # control logs to stdout
     )
     jobs.start()
+    gateway = gateway_of(house.settings)
     try:
         while not until():
             rollout_id = newest_rollout(house)  # an ended one too: the gateway may not have heard of its end
@@ -241,7 +242,7 @@ def run_control(house: House, *, until: Callable[[], bool], deliver_alerts: bool
                 time.sleep(0.2)
                 continue
             try:
-                loop = controller(house, rollout_id)
+                loop = controller(house, rollout_id, gateway)
                 loop.resume()
                 while not until() and not loop.rollout.is_terminal:
                     loop.pass_once()
@@ -251,6 +252,7 @@ def run_control(house: House, *, until: Callable[[], bool], deliver_alerts: bool
                 print(f"waiting: {error}", flush=True)  # noqa: T201
                 time.sleep(min(0.5, error.retry_after_s))
     finally:
+        gateway.close()
         jobs.stop()
 
 

@@ -35,7 +35,7 @@ def checkpoint() -> None:
 
 
 @app.command()
-def log(last: Annotated[int, typer.Option(help="How many entries, newest last.")] = 30, *, json: Json = False) -> None:
+def log(last: Annotated[int, typer.Option(min=1, help="How many entries, newest last.")] = 30, *, json: Json = False) -> None:
     """Print the newest entries."""
     from specops.wiring import opened  # noqa: PLC0415
 

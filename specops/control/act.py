@@ -135,7 +135,8 @@ class Controller:
                 verdict, action = self._decide(window, errors + suite, now)
                 decided = action if action.kind is not ActionKind.HOLD else None
             revision = self._save(unit, window, verdict, decided, batch.epoch, first + position, mine, now)
-            if revision is None and current.version != self._routed:  # changed by hand, or the last put failed
+            has_restarted = self._epoch not in {None, batch.epoch}  # the gateway, perhaps without the route it had
+            if revision is None and (has_restarted or current.version != self._routed):  # changed by hand, or the put failed
                 revision = unit.next_revision()
         self._window, self._epoch, self._cursor = window, batch.epoch, first + position
         if verdict is not None:

@@ -73,7 +73,7 @@ def choice_text(choice: dict[str, Any]) -> str:
 
 
 def is_plain(choice: dict[str, Any]) -> bool:
-    """Tell whether a choice is the first and nothing but text, role and finish: no tool call, reasoning, token ids, logprobs."""
+    """Tell whether a choice is the first and holds only text, role and finish: no tool call, reasoning, token ids, logprobs."""
     if choice.get("index") or choice.get("token_ids") or choice.get("logprobs"):
         return False
     return not any(held for name, held in _part(choice).items() if name not in {"role", "content"})

@@ -139,14 +139,15 @@ class Splice:
         self._is_joined = False
 
     def take(self, piece: bytes) -> bytes:
-        """Return what the client lacks of these bytes, which end with an event; everything once the streams are joined.
+        """Return what the client lacks of these bytes, cut anywhere; everything once the streams are joined.
 
         Raises:
             ValueError: the baseline's answer is not the one that was begun.
         """
         if self._is_joined:
             return piece
-        return b"".join([self._take_event(event) for event in self._splitter.feed(piece)])
+        lacking = b"".join([self._take_event(event) for event in self._splitter.feed(piece)])
+        return lacking + self._splitter.rest if self._is_joined else lacking
 
     def _take_event(self, event: bytes) -> bytes:
         data = event_data(event)

@@ -12,12 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tokenizers
+import yaml
 from safetensors.numpy import save_file
 
 from specops.adapters.alerts import Receiver
 from specops.adapters.weights import hash_artifact
 from specops.control.register import register
 from specops.control.rollouts import Plan, start
+from specops.core.policy import parse_policy
 from specops.core.release import ArtifactKind, Release
 from specops.core.rollout import Step, StepKind
 from specops.demo.lineup import K
@@ -27,10 +29,35 @@ from specops.demo.stage import Stage
 from specops.demo.traffic import Traffic
 from specops.engines.process import free_port
 from specops.settings import Settings
-from specops.wiring import House, gateway_status, load_policy, now, opened
+from specops.wiring import House, gateway_status, now, opened
 
 HIDDEN, LAYERS, INTERMEDIATE, VOCAB = 32, 2, 48, 280
 TEXT = "def add(a, b):\n    return a + b\n\nfor name in names:\n    print(name)\n"
+POLICY = """
+# No limit on latency: these tests run on busy machines, and nothing they show depends on it.
+name: flow
+version: 1
+alpha: 0.01
+arl_requests: 100000
+fatal: {engine_unreachable: 1}
+checks:
+  - name: acceptance
+    metric: acceptance_rate
+    at_least: 0.45
+    weight: 0.5
+    min_requests: 8
+    on_no_data: hold
+    owner: flow
+    source: draft and target are equal
+  - name: errors
+    metric: error
+    at_most: 0.05
+    pass_at: 0.25
+    weight: 0.5
+    min_requests: 8
+    owner: flow
+    source: no request may fail
+"""
 PROMPTS = tuple(f"def f{n}(a, b):\n    return a + {n}\n" for n in range(50))
 
 
@@ -98,15 +125,15 @@ class Site:
 
     def begin(self, *, canary_requests, shadow_requests=8):
         """Start a rollout of shadow, half the traffic, watch; return once the gateway has its route."""
-        policy, text = load_policy("quickstart")
         steps = (
             Step(kind=StepKind.SHADOW, mirror=1.0, min_requests=shadow_requests),
             Step(kind=StepKind.CANARY, weight=0.5, min_requests=canary_requests),
             Step(kind=StepKind.WATCH, weight=1.0, min_requests=1),
         )
         plan = Plan(
-            rollout_id=self.rollout_id, baseline="plain", candidate="speculative", pipeline="flow", steps=steps, policy=policy,
-            policy_text=text, baseline_url=self.stage.plain.base_url, candidate_url=self.stage.speculative.base_url,
+            rollout_id=self.rollout_id, baseline="plain", candidate="speculative", pipeline="flow", steps=steps,
+            policy=parse_policy(yaml.safe_load(POLICY)),
+            policy_text=POLICY, baseline_url=self.stage.plain.base_url, candidate_url=self.stage.speculative.base_url,
         )  # fmt: skip
         start(self.house.store, plan, actor="tester", now=now())
         self.start_control()

@@ -1,6 +1,7 @@
 """A greedy stream whose candidate dies is finished by the baseline, with nothing doubled, missing or made up."""
 
 import asyncio
+import contextlib
 import hashlib
 import itertools
 import json
@@ -29,10 +30,7 @@ def sse(value):
 
 def piece(text, *, chat, first=False, finish=None):
     """Return one event with text."""
-    if chat:
-        held = {"delta": ({"role": "assistant"} if first else {}) | {"content": text}}
-    else:
-        held = {"text": text}
+    held = {"delta": ({"role": "assistant"} if first else {}) | {"content": text}} if chat else {"text": text}
     return sse({"id": "c-r1", "choices": [{"index": 0, **held, "logprobs": None, "finish_reason": finish}]})
 
 
@@ -221,16 +219,21 @@ async def test_an_absent_baseline_is_told(gateway, arms, break_off, make_route, 
     assert read(after)["errors"] == ["broken_stream"]
 
 
-async def test_a_baseline_that_dies_in_the_takeover_ends_with_one_error_event(arms, break_off):
+async def test_a_baseline_that_dies_in_the_takeover_ends_with_one_error_event(gateway, arms):
     """What it gave so far stays, then the error event; there is no third attempt."""
     baseline, candidate = arms
     baseline.mode, baseline.script = "scripted_then_die", b"".join(answer(PLAIN)[:9])
-    baseline.release.set()
 
-    _, after = await break_off(candidate)
+    async with gateway.complete(temperature=0) as got, asyncio.timeout(10):
+        before = await got.content.readexactly(len(candidate.script))
+        candidate.release.set()
+        joined = await got.content.readuntil(piece(TEXT[8], chat=False))
+        baseline.release.set()
+        after = await got.content.read()
 
-    assert TEXT[4:9].startswith(read(after)["text"])
-    assert (read(after)["errors"], len(baseline.seen)) == (["broken_stream"], 1)
+    assert read(before + joined)["text"] == TEXT[:9]
+    assert (read(after)["text"], read(after)["errors"]) == ("", ["broken_stream"])
+    assert len(baseline.seen) == 1
 
 
 async def test_outcomes_metrics_and_the_request(gateway, arms, break_off):
@@ -254,18 +257,16 @@ async def test_the_guard_does_not_wait_for_takeovers(gateway, arms):
     """Three cut streams trip the guard while the baseline has yet to give its first token."""
     baseline, candidate = arms
     baseline.mode = "slow"
-    asking = [asyncio.create_task(gateway.ask(temperature=0, request_id=f"r{n}")) for n in range(3)]
-    async with asyncio.timeout(10):
-        while len(candidate.seen) < 3:
-            await asyncio.sleep(0)
+    async with contextlib.AsyncExitStack() as stack, asyncio.timeout(10):
+        streams = [await stack.enter_async_context(gateway.complete(temperature=0, request_id=f"r{n}")) for n in range(3)]
+        for stream in streams:
+            await stream.content.readexactly(len(candidate.script))
 
         candidate.release.set()
 
-        await gateway.outcomes(3)
+        assert {o["arm"] for o in await gateway.outcomes(3)} == {"candidate"}
         assert "broken_stream" in (await gateway.status())["tripped"]
-        assert not any(task.done() for task in asking)
         baseline.release.set()
-        await asyncio.gather(*asking)
 
 
 @pytest.mark.parametrize("mode", ["slow", "scripted_then_die"])
@@ -273,15 +274,16 @@ async def test_a_client_that_leaves_in_a_takeover_stops_the_baseline(gateway, ar
     """Before the baseline's first token as well as after: it is no failure of the baseline, and stays one of the candidate."""
     baseline, candidate = arms
     baseline.mode, baseline.script = mode, b"".join(answer(PLAIN)[:9])
-    asking = asyncio.create_task(gateway.ask(temperature=0))
-    async with asyncio.timeout(10):
-        await candidate.started.wait()
+
+    async with gateway.complete(temperature=0) as got, asyncio.timeout(10):
+        await got.content.readexactly(len(candidate.script))
         candidate.release.set()
         await baseline.started.wait()
-
-        asking.cancel()
-
+        if mode != "slow":
+            await got.content.readuntil(piece(TEXT[8], chat=False))
+        got.close()
         await baseline.cancelled.wait()
+
     outcomes = await gateway.outcomes(2)
     assert [(o["arm"], o["finish"]) for o in outcomes] == [("candidate", "error"), ("baseline", "abort")]
 
