@@ -19,8 +19,8 @@ from specops.settings import Settings, load_settings
 if TYPE_CHECKING:
     from specops.adapters.signing import Signer
     from specops.control.act import Controller
-    from specops.control.ports import Gateway
     from specops.control.deliver import Send
+    from specops.control.ports import Gateway
     from specops.store.database import Store
     from specops.store.verify import Verified
 

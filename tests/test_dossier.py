@@ -1,6 +1,7 @@
 """The report tells what the store holds about a rollout: each decision at its step, each number as recorded."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -20,9 +21,7 @@ from specops.wiring import load_policy, opened
 
 T0 = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
 PLAIN = Release(name="plain", target="a" * 64, tokenizer="b" * 64)
-SPEC = Release(
-    name="spec", target="a" * 64, tokenizer="b" * 64, method="draft_model", draft="c" * 64, num_speculative_tokens=4
-)
+SPEC = Release(name="spec", target="a" * 64, tokenizer="b" * 64, method="draft_model", draft="c" * 64, num_speculative_tokens=4)
 STEPS = (
     Step(kind=StepKind.SHADOW, mirror=1.0, min_requests=20),
     Step(kind=StepKind.CANARY, weight=0.5, min_requests=10),
@@ -131,7 +130,7 @@ def test_phases_follow_the_rollout(house):
     """A point belongs to the phase in which control counted it, whenever it ended."""
     phases = [p.phase for p in compile_report(house).acceptance]
     assert phases[:20] == ["shadow"] * 20
-    changes = [a for a, b in zip(phases, phases[1:], strict=False) if a != b]
+    changes = [a for a, b in pairwise(phases) if a != b]
     assert changes == ["shadow", "canary"]
     assert phases[-1] == "watch"
 

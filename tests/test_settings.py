@@ -74,7 +74,9 @@ def test_a_broken_file_is_named(tmp_path, content):
 
 def test_explicit_places_win_over_the_data_folder(load):
     """Database, MLflow, checkpoints and actor may live elsewhere."""
-    settings = load('database_url = "sqlite:///x.db"\nmlflow_tracking_uri = "http://m"\ncheckpoint_path = "/c.txt"\nactor = "ann"')
+    settings = load(
+        'database_url = "sqlite:///x.db"\nmlflow_tracking_uri = "http://m"\ncheckpoint_path = "/c.txt"\nactor = "ann"'
+    )
     assert (settings.store_url, settings.mlflow_uri) == ("sqlite:///x.db", "http://m")
     assert (settings.checkpoints, settings.who) == (Path("/c.txt"), "ann")
 

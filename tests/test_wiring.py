@@ -27,9 +27,7 @@ from specops.wiring import (
 )
 
 PLAIN = Release(name="plain", target="a" * 64, tokenizer="b" * 64)
-SPEC = Release(
-    name="spec", target="a" * 64, tokenizer="b" * 64, method="draft_model", draft="c" * 64, num_speculative_tokens=4
-)
+SPEC = Release(name="spec", target="a" * 64, tokenizer="b" * 64, method="draft_model", draft="c" * 64, num_speculative_tokens=4)
 STEPS = (Step(kind=StepKind.CANARY, weight=0.5, min_requests=5), Step(kind=StepKind.WATCH, weight=1.0))
 
 
@@ -46,15 +44,15 @@ class Remote(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def do_PUT(self):  # noqa: N802
+    def do_PUT(self):
         self.server.routes.append(self._body())
         self._answer({"applied": True, "revision": self.server.routes[-1]["revision"]})
 
-    def do_POST(self):  # noqa: N802
+    def do_POST(self):
         self.server.alerts += self._body()
         self._answer({})
 
-    def do_GET(self):  # noqa: N802
+    def do_GET(self):
         if not self.path.startswith("/-/outcomes"):
             return self._answer({"route": None, "effective_weight": 0.0, "tripped": None, "epoch": "e", "applied_at": None})
         after = int(self.path.split("after=")[1].split("&")[0])

@@ -18,7 +18,7 @@ from specops.core.rollout import Action, ActionKind, Rollout, State, advance
 from specops.core.route import Route
 from specops.core.verdict import Result, Verdict
 from specops.core.window import Window, fold
-from specops.errors import StoreUnavailable
+from specops.errors import IllegalTransition, StoreUnavailable
 
 PRODUCTION = "production"
 LEASE_S = 5.0
@@ -82,11 +82,22 @@ class Controller:
             stored = unit.windows.load(self.rollout_id)
             revision = unit.next_revision()
         self._window = Window.empty(self.policy)
-        if stored is not None:
+        if stored is None:
+            self._begin_after_history()
+        else:
             record, self._epoch, self._cursor = stored
             self._window = Window.from_record(record)
         self._put(revision)
         return self._rollout
+
+    def _begin_after_history(self) -> None:
+        """Pass over what the gateway holds from before this rollout: a trial is judged on its own data only (M13)."""
+        batch = self.gateway.poll(0, None, 0.0)
+        while batch.outcomes:
+            batch = self.gateway.poll(batch.next, batch.epoch, 0.0)
+        self._epoch, self._cursor = batch.epoch, batch.next
+        with self.store.begin() as unit:
+            unit.windows.save(self.rollout_id, self._window.to_record(), batch.epoch, batch.next)
 
     def pass_once(self, *, wait_s: float = 1.0) -> Action | None:
         """Poll once and deal with what came; return the last action that moved traffic, if any.
@@ -98,8 +109,10 @@ class Controller:
         batch = self.gateway.poll(self._cursor, self._epoch, wait_s)
         now = self.clock()
         errors = self.check(batch.outcomes, now)
+        if errors:
+            return self._refuse(batch, errors, now)
         if batch.dropped:
-            errors += (f"gateway dropped {batch.dropped} outcomes before control read them",)
+            errors = (f"gateway dropped {batch.dropped} outcomes before control read them",)
         moved: Action | None = None
         start = 0
         while start < len(batch.outcomes) or (start == 0 and not batch.outcomes):
@@ -108,6 +121,20 @@ class Controller:
             if not batch.outcomes:
                 break
         return moved
+
+    def _refuse(self, batch: Batch, errors: tuple[str, ...], now: datetime) -> None:
+        """Leave unusable outcomes out of the evidence for good: the verdict is ERROR, the cursor moves on, the log says why."""
+        with self.store.begin() as unit:
+            self._take_lease(unit)
+            self._rollout = unit.rollouts.get(self.rollout_id)
+            unit.windows.save(self.rollout_id, self._window.to_record(), batch.epoch, batch.next)
+            payload = {"outcomes": len(batch.outcomes), "errors": list(errors)}
+            unit.audit.append(tag="outcomes:batch:refused", actor=self.actor, subject=self.rollout_id, payload=payload, at=now)
+            if not self._rollout.is_terminal:
+                verdict, _ = self._decide(self._window, errors, now)
+                unit.verdicts.add(self.rollout_id, verdict)
+                self._last = verdict.result
+        self._epoch, self._cursor = batch.epoch, batch.next
 
     def _take(self, batch: Batch, start: int, errors: tuple[str, ...], now: datetime) -> tuple[int, Action | None]:
         """Fold from `start` until an action moves the rollout or the batch ends; commit; then put the route."""
@@ -178,7 +205,14 @@ class Controller:
         return unit.next_revision()
 
     def _put(self, revision: int) -> None:
-        self.gateway.put_route(route_of(self._rollout, self.endpoints, revision))
+        try:
+            self.gateway.put_route(route_of(self._rollout, self.endpoints, revision))
+        except IllegalTransition:  # somebody put a route by hand with a higher revision; ours follows it
+            beyond = int(self.gateway.status()["route"]["revision"])
+            with self.store.begin() as unit:
+                while (revision := unit.next_revision()) <= beyond:
+                    pass
+            self.gateway.put_route(route_of(self._rollout, self.endpoints, revision))
         self._routed = self._rollout.version
 
     def _take_lease(self, unit: Unit) -> None:

@@ -290,6 +290,7 @@ def save(model: Llama, tokenizer: Tokenizer, folder: Path) -> None:
     shape = model.shape
     tensors = {f"model.{name}": value.detach().to(torch.float16).contiguous() for name, value in model.state_dict().items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "model.safetensors").chmod(0o644)  # safetensors writes for the owner alone
     config = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",

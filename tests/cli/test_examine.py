@@ -1,6 +1,10 @@
 """`specops doctor` looks at everything and breaks at nothing."""
 
 import json
+from datetime import UTC, datetime
+
+from specops.settings import Settings
+from specops.wiring import opened
 
 
 def test_a_sound_folder_is_exit_0(run, full):
@@ -23,11 +27,6 @@ def test_a_missing_folder_is_not_made(run, full, monkeypatch, tmp_path):
 
 def test_a_stuck_message_is_shown(run, full):
     """A side effect that failed is named with its tries, and is exit 1."""
-    from datetime import UTC, datetime
-
-    from specops.settings import Settings
-    from specops.wiring import opened
-
     at = datetime(2026, 1, 1, tzinfo=UTC)
     with opened(Settings(data_dir=full)) as house, house.store.begin() as unit:
         unit.outbox.add("alert", "k", {}, at)

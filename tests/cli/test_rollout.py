@@ -4,7 +4,16 @@ import json
 
 import pytest
 
-START = ("rollout", "start", "--candidate", "spec", "--candidate-url", "http://127.0.0.1:2", "--baseline-url", "http://127.0.0.1:1")
+START = (
+    "rollout",
+    "start",
+    "--candidate",
+    "spec",
+    "--candidate-url",
+    "http://127.0.0.1:2",
+    "--baseline-url",
+    "http://127.0.0.1:1",
+)
 
 
 def test_the_list_parses(run, full):
