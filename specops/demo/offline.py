@@ -14,7 +14,7 @@ from specops.engines.client import Completion, EngineClient
 from specops.wiring import House, now
 
 OFFLINE_PROMPTS = 40
-OFFLINE_TOKENS = 48
+OFFLINE_TOKENS = 64
 MIN_SPEEDUP = 1.2
 MIN_APART = 0.25
 

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from specops.demo import train
 from specops.demo.corpus import Corpus, build
 
-PROMPT_TOKENS = 48
+PROMPT_TOKENS = 64
 PROMPTS = {"code": 700, "prose": 400}
 
 
@@ -48,7 +48,7 @@ def drafts(out: Path, recipe: train.Recipe, corpus: Corpus, tokenizer: Tokenizer
 
 
 def held_out_prompts(tokenizer: Tokenizer, corpus: Corpus, seed: int) -> dict[str, list[str]]:
-    """Cut prompts of 48 tokens out of held-out documents; none was seen in training."""
+    """Cut prompts of 64 tokens out of held-out documents; none was seen in training."""
     rng = torch.Generator().manual_seed(seed)
     prompts = {}
     for name, documents in (("code", corpus.code_held_out), ("prose", corpus.prose_held_out)):

@@ -27,7 +27,7 @@ from specops.report.page import build as build_page
 from specops.settings import Settings
 from specops.wiring import House, gateway_status, load_pipeline, load_policy, now, opened
 
-RATE_PER_S = 6.0
+RATE_PER_S = 5.0
 
 
 def play(data_dir: Path, *, seed: int) -> bool:

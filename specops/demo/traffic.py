@@ -12,7 +12,7 @@ from specops.load.generator import LoadGenerator, LoadReport, Prompt, Sent
 from specops.load.schedule import Arrivals, gaps_s
 from specops.wiring import now
 
-MAX_TOKENS = 16
+MAX_TOKENS = 32
 
 
 @dataclass(slots=True, kw_only=True)

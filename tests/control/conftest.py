@@ -73,6 +73,11 @@ class Ring:
         page = tuple(self.outcomes[start : start + self.limit])
         return Page(epoch=self.epoch, next=start + len(page), dropped=self.dropped, outcomes=page)
 
+    def status(self):
+        """Say which route is in force."""
+        self._answer()
+        return {"route": self.route.to_record()}
+
     def _answer(self):
         if self.is_down:
             raise GatewayUnavailable("down, got no answer; start it")

@@ -114,7 +114,7 @@ def latencies(rng):
     return tuple(samples)
 
 
-def decision(second, step, action, result, n, reason, **numbers):  # noqa: PLR0917
+def decision(second, step, action, result, n, reason, **numbers):
     """Return one verdict."""
     return model.DecisionLine(
         at=T0 + timedelta(seconds=second), step=step, action=action, result=result, n=n, reason=reason, **numbers
