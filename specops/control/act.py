@@ -110,7 +110,8 @@ class Controller:
         now = self.clock()
         errors = self.check(batch.outcomes, now)
         if errors:
-            return self._refuse(batch, errors, now)
+            self._refuse(batch, errors, now)
+            return None
         if batch.dropped:
             errors = (f"gateway dropped {batch.dropped} outcomes before control read them",)
         moved: Action | None = None
