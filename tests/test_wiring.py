@@ -56,7 +56,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.path.startswith("/-/outcomes"):
             return self._answer({"route": None, "effective_weight": 0.0, "tripped": None, "epoch": "e", "applied_at": None})
         after = int(self.path.split("after=")[1].split("&")[0])
-        page = self.server.outcomes[after:]
+        page = self.server.outcomes[after:] if self.server.routes else []  # no traffic before the first route
         return self._answer({"epoch": "e", "next": after + len(page), "dropped": 0, "outcomes": page})
 
     def _body(self):

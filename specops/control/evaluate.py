@@ -18,19 +18,39 @@ class Answer(Protocol):
     """What an arm returned for one prompt; `engines.client.Completion` fits."""
 
     @property
-    def token_ids(self) -> tuple[int, ...]: ...  # noqa: D102
+    def token_ids(self) -> tuple[int, ...]:
+        """Output token ids."""
+        ...
+
     @property
-    def finish(self) -> str: ...  # noqa: D102
+    def finish(self) -> str:
+        """Why it ended: stop or length."""
+        ...
+
     @property
-    def ttft_s(self) -> float | None: ...  # noqa: D102
+    def ttft_s(self) -> float | None:
+        """Seconds to the first token."""
+        ...
+
     @property
-    def e2e_s(self) -> float: ...  # noqa: D102
+    def e2e_s(self) -> float:
+        """Seconds to the last token."""
+        ...
+
     @property
-    def prompt_tokens(self) -> int: ...  # noqa: D102
+    def prompt_tokens(self) -> int:
+        """Tokens of the prompt."""
+        ...
+
     @property
-    def completion_tokens(self) -> int: ...  # noqa: D102
+    def completion_tokens(self) -> int:
+        """Tokens of the answer."""
+        ...
+
     @property
-    def acceptance(self) -> Acceptance | None: ...  # noqa: D102
+    def acceptance(self) -> Acceptance | None:
+        """Counts of the speculation; None on a plain arm."""
+        ...
 
 
 Complete = Callable[[str], Answer]

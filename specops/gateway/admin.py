@@ -91,6 +91,7 @@ class Admin:
 
         @web.middleware
         async def keep(request: web.Request, handler: Handler) -> web.StreamResponse:
+            """Let a request through, or answer with what is wrong."""
             if not request.path.startswith("/-/"):
                 return await handler(request)
             if not (self.is_remote_allowed or is_loopback(request.remote)):

@@ -65,12 +65,14 @@ def build_app(config: GatewayConfig) -> web.Application:
     admin = Admin(routing=routing, ring=ring, counters=counters, is_remote_allowed=config.is_admin_remote)
 
     async def connections(_app: web.Application) -> AsyncIterator[None]:
+        """Hold the connections to the engines while the application runs."""
         sender.open()
         yield
         await shadow.close()
         await sender.close()
 
     async def wake(_app: web.Application) -> None:
+        """Answer the long polls that wait."""
         ring.wake()  # long polls must not hold up the drain
 
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[admin.guard])

@@ -21,8 +21,12 @@ T0 = datetime(2026, 1, 1, tzinfo=UTC)
 POLICY = parse_policy(yaml.safe_load((Path(__file__).parents[2] / "policies" / "quickstart.yaml").read_text()))
 
 
+CODE, PROSE = 0.42, 0.19  # mean acceptance rate of the demo pair's requests, in its domain and outside it
+SPREAD = 5  # Beta(5 m, 5 (1 - m)) has the measured standard deviations of about 0.2 and 0.16 between requests
+
+
 def _outcome(rng, mean):
-    rate = rng.betavariate(mean * 12, (1 - mean) * 12)
+    rate = rng.betavariate(mean * SPREAD, (1 - mean) * SPREAD)
     counts = Acceptance(rounds=30, drafted=120, accepted=sum(rng.random() < rate for _ in range(120)))
     return Outcome(
         request_id="r", arm=Arm.CANDIDATE, kind=Kind.LIVE, release_id="x", at=T0, finish=Finish.STOP, e2e_s=1.5,
@@ -41,11 +45,11 @@ def _requests_until(result, window, rng, mean, *, promoted, limit):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_promote_watch_and_find_the_shift(seed):
-    """PASS within 60 requests, no alarm in 80 more, and FAIL within 100 requests of the fall from 0.70 to 0.30."""
+    """PASS within 60 requests, no alarm in 80 more, and FAIL within 100 requests of the fall from code to prose."""
     rng = random.Random(seed)
-    window, passed = _requests_until(Result.PASS, Window.empty(POLICY), rng, 0.70, promoted=False, limit=60)
-    window, false_alarm = _requests_until(Result.FAIL, window, rng, 0.70, promoted=True, limit=80)
-    window, found = _requests_until(Result.FAIL, window, rng, 0.30, promoted=True, limit=100)
+    window, passed = _requests_until(Result.PASS, Window.empty(POLICY), rng, CODE, promoted=False, limit=60)
+    window, false_alarm = _requests_until(Result.FAIL, window, rng, CODE, promoted=True, limit=80)
+    window, found = _requests_until(Result.FAIL, window, rng, PROSE, promoted=True, limit=100)
 
     LOG.info("requests: %s", (passed, found))
     assert passed is not None
