@@ -174,6 +174,7 @@ def test_the_page_holds_the_key_numbers(house, tmp_path):
     data = compile_report(house, title="A title of its own")
     build(data, tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    for text in ("A title of its own", data.audit.root[:12], data.policy.digest[:12], SPEC.id, PLAIN.id, f"{LIMIT:g}", "11 of 12"):
+    numbers = (data.audit.root[:12], data.policy.digest[:12], SPEC.id, PLAIN.id, f"{LIMIT:g}", "11 of 12")
+    for text in ("A title of its own", *numbers):
         assert text in page
     assert page.rstrip().endswith("</html>")

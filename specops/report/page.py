@@ -101,7 +101,7 @@ def _key_figures(data: ReportData) -> tuple[tuple[str, str, str], ...]:
             "greedy texts equal to the target's own",
         ),
         ("Detection", figures.NOT_MEASURED if delay is None else figures.number(delay), "requests from shift to verdict FAIL"),
-        ("Reaction", figures.seconds(data.reaction_s), "from deciding outcome to applied route"),
+        ("Reaction", figures.seconds(data.reaction_s), "from deciding outcome to first request on plain"),
         ("Alerts", f"{sum(a.delivered for a in data.alerts)} of {len(data.alerts)}", "delivered to the receiver"),
         ("Audit entries", figures.NOT_MEASURED if audit is None else figures.number(audit.size), "under a signed checkpoint"),
     )
