@@ -1,6 +1,8 @@
 """Long-running commands: the gateway, the control plane, both together, and the doctor."""
 
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -80,17 +82,25 @@ def up() -> None:
     until = _until_signalled()
     with opened() as house:
         settings = house.settings
+        (settings.data_dir / "logs").mkdir(exist_ok=True)
         gateway = GatewayProcess(
             port=settings.gateway_port,
             state_dir=settings.data_dir / "gateway",
             log_path=settings.data_dir / "logs" / "gateway.log",
         )
         gateway.start()
+        projections = None
         try:
             gateway.wait_ready(30.0)
-            typer.echo(f"gateway {settings.gateway_url}, data {settings.data_dir.resolve()}; Ctrl-C stops both")
+            with (settings.data_dir / "logs" / "project.log").open("ab") as log:
+                command = [sys.executable, "-m", "specops.cli.main", "control", "project"]
+                projections = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)  # noqa: S603
+            typer.echo(f"gateway {settings.gateway_url}, data {settings.data_dir.resolve()}; Ctrl-C stops all")
             run_control(house, until=until)
         finally:
+            if projections is not None:
+                projections.terminate()
+                projections.wait()
             gateway.stop()
 
 

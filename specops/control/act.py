@@ -14,7 +14,7 @@ from specops.control.ports import Batch, Gateway, Store, Unit
 from specops.core.judge import judge
 from specops.core.outcome import Outcome
 from specops.core.policy import Policy
-from specops.core.rollout import Action, ActionKind, Rollout, State, advance
+from specops.core.rollout import Action, ActionKind, Rollout, State, advance, roll_back
 from specops.core.route import Route
 from specops.core.verdict import Result, Verdict
 from specops.core.window import Window, fold
@@ -38,6 +38,17 @@ class Endpoints:
 
     baseline_url: str
     candidate_url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Folded:
+    """What one pass made of its outcomes: `taken` were consumed, `mine` belong to the rollout, `decided` moves it."""
+
+    window: Window
+    mine: tuple[Outcome, ...]
+    taken: int
+    verdict: Verdict | None
+    decided: Action | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,8 +98,13 @@ class Controller:
         else:
             record, self._epoch, self._cursor = stored
             self._window = Window.from_record(record)
-        self._put(revision)
+        if self._tripped() is None:  # a gateway that fell back is not armed again; the first pass rolls back
+            self._put(revision)
         return self._rollout
+
+    def _tripped(self) -> str | None:
+        """Return why the gateway fell back on its own, if it did and the rollout still has something to lose."""
+        return None if self._rollout.is_terminal else self.gateway.status().get("tripped")
 
     def _begin_after_history(self) -> None:
         """Pass over what the gateway holds from before this rollout: a trial is judged on its own data only (M13)."""
@@ -115,9 +131,10 @@ class Controller:
         if batch.dropped:
             errors = (f"gateway dropped {batch.dropped} outcomes before control read them",)
         moved: Action | None = None
+        tripped = self._tripped()
         start = 0
         while start < len(batch.outcomes) or (start == 0 and not batch.outcomes):
-            start, action = self._take(batch, start, errors, now)
+            start, action = self._take(batch, start, errors, now, tripped)
             moved = action or moved
             if not batch.outcomes:
                 break
@@ -137,71 +154,72 @@ class Controller:
                 self._last = verdict.result
         self._epoch, self._cursor = batch.epoch, batch.next
 
-    def _take(self, batch: Batch, start: int, errors: tuple[str, ...], now: datetime) -> tuple[int, Action | None]:
+    def _take(
+        self, batch: Batch, start: int, errors: tuple[str, ...], now: datetime, tripped: str | None
+    ) -> tuple[int, Action | None]:
         """Fold from `start` until an action moves the rollout or the batch ends; commit; then put the route."""
-        window, decided, verdict = self._window, None, None
-        position = start
         first = batch.next - len(batch.outcomes)
-        mine: list[Outcome] = []
         with self.store.begin() as unit:
             self._take_lease(unit)
             current = self._rollout = unit.rollouts.get(self.rollout_id)  # a person may have aborted or approved it
             suite = tuple(_suite_errors(unit, self.rollout_id))
-            for outcome in batch.outcomes[start:]:
-                position += 1
-                if outcome.release_id not in (current.baseline, current.candidate):
-                    continue  # traffic of an earlier route, still in flight when this rollout began
-                mine.append(outcome)
-                window = fold(window, outcome, self.policy, promoted=current.state is State.PROMOTED)
-                if current.is_terminal:
-                    continue  # recorded for the report; there is nothing left to decide
-                verdict, action = self._decide(window, errors + suite, now)
-                if action.kind is not ActionKind.HOLD:
-                    decided = action
-                    break
-            if not batch.outcomes and not current.is_terminal:
-                verdict, action = self._decide(window, errors + suite, now)
-                decided = action if action.kind is not ActionKind.HOLD else None
-            revision = self._save(unit, window, verdict, decided, batch.epoch, first + position, mine, now)
+            folded = self._fold(batch.outcomes[start:], errors + suite, now)
+            decided, position = folded.decided, start + folded.taken
+            if decided is None and tripped and not current.is_terminal:
+                decided = roll_back(current, reason=f"the gateway fell back on its own: {tripped}")
+            revision = self._save(unit, folded, decided, batch.epoch, first + position, now)
             has_restarted = self._epoch not in {None, batch.epoch}  # the gateway, perhaps without the route it had
             if revision is None and (has_restarted or current.version != self._routed):  # changed by hand, or the put failed
                 revision = unit.next_revision()
-        self._window, self._epoch, self._cursor = window, batch.epoch, first + position
-        if verdict is not None:
-            self._last = verdict.result
+        self._window, self._epoch, self._cursor = folded.window, batch.epoch, first + position
+        if folded.verdict is not None:
+            self._last = folded.verdict.result
         if decided is not None:
             self._rollout = decided.rollout
         if revision is not None:
             self._put(revision)
         return position, decided
 
+    def _fold(self, outcomes: tuple[Outcome, ...], errors: tuple[str, ...], now: datetime) -> _Folded:
+        """Fold and judge one outcome after the other, up to the first that moves the rollout; without any, judge once."""
+        current, window = self._rollout, self._window
+        verdict, taken, mine = None, 0, []
+        for outcome in outcomes:
+            taken += 1
+            if outcome.release_id not in (current.baseline, current.candidate):
+                continue  # traffic of an earlier route, still in flight when this rollout began
+            mine.append(outcome)
+            window = fold(window, outcome, self.policy, promoted=current.state is State.PROMOTED)
+            if current.is_terminal:
+                continue  # recorded for the report; there is nothing left to decide
+            verdict, action = self._decide(window, errors, now)
+            if action.kind is not ActionKind.HOLD:
+                return _Folded(window=window, mine=tuple(mine), taken=taken, verdict=verdict, decided=action)
+        decided = None
+        if not outcomes and not current.is_terminal:
+            verdict, action = self._decide(window, errors, now)
+            decided = action if action.kind is not ActionKind.HOLD else None
+        return _Folded(window=window, mine=tuple(mine), taken=taken, verdict=verdict, decided=decided)
+
     def _decide(self, window: Window, errors: tuple[str, ...], now: datetime) -> tuple[Verdict, Action]:
         promoted = self._rollout.state is State.PROMOTED
         verdict = judge(self.policy, window, promoted=promoted, now=now, data_errors=errors)
         return verdict, advance(self._rollout, verdict, candidate_outcomes=window.candidate_outcomes)
 
-    def _save(
-        self,
-        unit: Unit,
-        window: Window,
-        verdict: Verdict | None,
-        decided: Action | None,
-        epoch: str,
-        cursor: int,
-        mine: list[Outcome],
-        now: datetime,
-    ) -> int | None:
+    def _save(self, unit: Unit, folded: _Folded, decided: Action | None, epoch: str, cursor: int, now: datetime) -> int | None:
+        window, verdict, mine = folded.window, folded.verdict, folded.mine
         unit.windows.save(self.rollout_id, window.to_record(), epoch, cursor)
         if mine:
             unit.outcomes.append(self.rollout_id, mine)
         due = bool(mine) and window.outcomes // self.verdict_every != self._window.outcomes // self.verdict_every
         if verdict is not None and (decided or verdict.result is not self._last or due):
             unit.verdicts.add(self.rollout_id, verdict)
-        if decided is None or verdict is None:
+        if decided is None:
             return None
         unit.rollouts.save(decided.rollout)
+        judged = verdict if folded.decided is not None else None  # a trip is not the policy's word
         record_action(
-            unit, decided, before=self._rollout, actor=self.actor, at=now, verdict=verdict, deciding=mine[-1] if mine else None
+            unit, decided, before=self._rollout, actor=self.actor, at=now, verdict=judged, deciding=mine[-1] if mine else None
         )
         return unit.next_revision()
 

@@ -162,7 +162,7 @@ def _recovery(data: ReportData) -> Part:
         delay = data.detection_index - data.shift_index
     return text, (
         ("requests from shift to detection", NOT_MEASURED if delay is None else number(delay)),
-        ("from deciding outcome to applied route", seconds(data.reaction_s)),
+        ("from deciding outcome to first request on plain", seconds(data.reaction_s)),
         ("alerts delivered", f"{sum(a.delivered for a in data.alerts)} of {len(data.alerts)}"),
     )
 

@@ -189,7 +189,7 @@ class ReportData:
 
     `acceptance_limit` is the limit line on the acceptance rate. `shift_index` is the request at which traffic really changed,
     known in a drill only; `detection_index` the one at which the policy noticed. `reaction_s` runs from the deciding outcome to
-    the gateway's confirmed route.
+    the first request sent afterwards that the baseline answered.
     """
 
     title: str

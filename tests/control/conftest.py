@@ -53,6 +53,7 @@ class Ring:
     epoch: str = "e1"
     dropped: int = 0
     is_down: bool = False
+    tripped: str | None = None
     outcomes: list[Outcome] = field(default_factory=list)
     routes: list = field(default_factory=list)
 
@@ -76,7 +77,7 @@ class Ring:
     def status(self):
         """Say which route is in force."""
         self._answer()
-        return {"route": self.route.to_record()}
+        return {"route": self.route.to_record() if self.routes else None, "tripped": self.tripped}
 
     def _answer(self):
         if self.is_down:

@@ -210,6 +210,9 @@ def test_a_gateway_that_misses_the_put_gets_it_at_the_next_pass(controller, ring
         def poll(self, *arguments):
             return self.inner.poll(*arguments)
 
+        def status(self):
+            return self.inner.status()
+
         def put_route(self, route):
             if self.refusals:
                 self.refusals -= 1

@@ -33,3 +33,28 @@ def test_an_unusable_batch_never_becomes_evidence(store, begin, make_controller,
     assert moved is None
     assert verdicts[0]["result"] == Result.ERROR
     assert "outcomes:batch:refused" in tags
+
+
+def test_a_gateway_that_fell_back_on_its_own_ends_the_rollout(controller, store, ring, tags):
+    """Without traffic no check can fail, so the trip itself is the reason; the route follows."""
+    ring.tripped = "3 engine_5xx in a row"
+
+    controller.pass_once(wait_s=0.0)
+
+    with store.read() as unit:
+        assert "3 engine_5xx" in unit.rollouts.get("ro-1").reason
+    assert tags(store)[-1] == "rollout:release:rolled_back"
+    assert ring.route.weight == ring.route.mirror == 0
+
+
+def test_a_restart_of_control_does_not_arm_a_tripped_gateway_again(controller, store, ring, make_controller):
+    """The route that is put next is the roll-back's."""
+    ring.tripped = "engine_unreachable"
+    put = len(ring.routes)
+    again = make_controller(store, ring)
+
+    again.resume()
+    assert len(ring.routes) == put
+
+    again.pass_once(wait_s=0.0)
+    assert ring.route.weight == 0

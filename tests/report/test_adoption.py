@@ -30,7 +30,7 @@ def test_figures_follow_the_data(report_data):
 
     assert figures(report_data, "recovery")["requests from shift to detection"] == "31"
     assert figures(later, "recovery")["requests from shift to detection"] == "41"
-    assert figures(later, "recovery")["from deciding outcome to applied route"] == "1.5 s"
+    assert figures(later, "recovery")["from deciding outcome to first request on plain"] == "1.5 s"
 
 
 def test_an_undelivered_alert_is_not_counted(report_data):
