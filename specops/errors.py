@@ -47,6 +47,16 @@ class MissingExtra(InvalidInput):
         super().__init__(f"{package} is not installed; it comes with the extra {extra!r}: pip install 'specops[{extra}]'")
 
 
+EXTRA_OF = {
+    "torch": "torch",
+    "safetensors": "torch",
+    "tokenizers": "torch",
+    "mlflow": "mlflow",
+    "great_expectations": "expectations",
+}
+"""Import name of each optional package, and the extra that brings it."""
+
+
 class IncompatibleRelease(InvalidInput):
     """Target, draft, tokenizer or settings do not belong together."""
 

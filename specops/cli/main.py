@@ -8,7 +8,7 @@ import sys
 import typer
 
 from specops.cli import audit, demo, engine, lineage, policy, report, rollout, serve
-from specops.errors import EXIT_DONE, EXIT_USAGE, SpecopsError, exit_code
+from specops.errors import EXIT_DONE, EXIT_USAGE, EXTRA_OF, MissingExtra, SpecopsError, exit_code
 
 app = typer.Typer(
     name="specops",
@@ -47,6 +47,13 @@ def main(arguments: list[str] | None = None) -> None:
     except SpecopsError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(exit_code(error))
+    except ModuleNotFoundError as error:
+        package = (error.name or "").split(".")[0]
+        if package not in EXTRA_OF:
+            raise
+        missing = MissingExtra(package, EXTRA_OF[package])
+        typer.echo(f"error: {missing}", err=True)
+        sys.exit(exit_code(missing))
     except typer.Abort:
         typer.echo("aborted", err=True)
         sys.exit(EXIT_USAGE)

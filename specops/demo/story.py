@@ -4,6 +4,7 @@ Scenes are plain functions in the order of the tutorial (docs/tutorials/quicksta
 are ended.
 """
 
+import importlib.util
 import time
 from datetime import datetime
 from pathlib import Path
@@ -23,6 +24,7 @@ from specops.demo.traffic import Traffic
 from specops.dossier import compile_report
 from specops.engines.preflight import Expected, Severity, check_endpoint, check_folders, refuse
 from specops.engines.process import free_port
+from specops.errors import EXTRA_OF, MissingExtra
 from specops.report.page import build as build_page
 from specops.settings import Settings
 from specops.wiring import House, gateway_status, load_pipeline, load_policy, now, opened
@@ -34,8 +36,12 @@ def play(data_dir: Path, *, seed: int) -> bool:
     """Play the story and return whether every expectation held.
 
     Raises:
+        MissingExtra: an optional package is absent; nothing was written.
         SpecopsError: a piece could not be started; everything started is ended first.
     """
+    for package, extra in EXTRA_OF.items():  # before anything is written
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtra(package, extra)
     scenes = Scenes(Console())
     began = time.monotonic()
     pair = load_pair()

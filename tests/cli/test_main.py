@@ -69,3 +69,17 @@ def test_a_file_that_is_no_database_is_exit_2(run, full):
 def test_the_look_at_imports_sees_a_heavy_one():
     """The two tests above could fail."""
     assert _loaded("import sqlalchemy") == ["sqlalchemy"]
+
+
+@pytest.mark.parametrize("package", ["torch", "tokenizers"])
+def test_a_missing_extra_is_one_line(package, tmp_path):
+    """It names the package and the extra, and leaves with exit code 2."""
+    code = (
+        f"import sys; sys.modules[{package!r}] = None\n"
+        "from specops.cli.main import main\n"
+        f"main(['engine', 'serve', '--model', {str(tmp_path)!r}])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "specops[torch]" in done.stderr
