@@ -3,6 +3,7 @@
 Written by the gateway and the offline runner; folded into evidence by `core.window`. It holds digests and counts, never text.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -66,6 +67,29 @@ class Acceptance:
     def length(self) -> float | None:
         """1 + accepted / rounds, in [1, k + 1]; None without rounds."""
         return 1 + self.accepted / self.rounds if self.rounds else None
+
+
+def acceptance_of(metrics: object) -> Acceptance | None:
+    """Read `metrics.speculative_decoding` of a vLLM answer; unknown keys are ignored.
+
+    Returns:
+        None when it is absent, null, or counts no round.
+
+    Raises:
+        InvalidRecord: the counts are missing or disagree.
+    """
+    counts = metrics.get("speculative_decoding") if isinstance(metrics, Mapping) else None
+    if not isinstance(counts, Mapping) or not counts.get("num_spec_steps"):
+        return None
+    try:
+        return Acceptance(
+            rounds=int(counts["num_spec_steps"]),
+            drafted=int(counts["num_draft_tokens"]),
+            accepted=int(counts["num_accepted_draft_tokens"]),
+            histogram=tuple(int(count) for count in counts.get("acceptance_histogram") or ()),
+        )
+    except (KeyError, TypeError, ValueError) as exc:
+        raise InvalidRecord(f"speculative_decoding metrics cannot be read: {exc!r} in {dict(counts)!r}") from exc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

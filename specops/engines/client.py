@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
-from specops.core.outcome import Acceptance, Finish
-from specops.errors import EngineUnavailable, InvalidInput, InvalidRecord
+from specops.core.outcome import Acceptance, Finish, acceptance_of
+from specops.errors import EngineUnavailable, InvalidInput
 
 if TYPE_CHECKING:
     import aiohttp
@@ -44,29 +44,6 @@ class Completion:
         if self.ttft_s is None or self.completion_tokens < 2:  # noqa: PLR2004
             return None
         return (self.e2e_s - self.ttft_s) / (self.completion_tokens - 1)
-
-
-def acceptance_of(metrics: object) -> Acceptance | None:
-    """Read `metrics.speculative_decoding` of a vLLM answer; unknown keys are ignored.
-
-    Returns:
-        None when it is absent, null, or counts no round.
-
-    Raises:
-        InvalidRecord: the counts are missing or disagree.
-    """
-    counts = metrics.get("speculative_decoding") if isinstance(metrics, Mapping) else None
-    if not isinstance(counts, Mapping) or not counts.get("num_spec_steps"):
-        return None
-    try:
-        return Acceptance(
-            rounds=int(counts["num_spec_steps"]),
-            drafted=int(counts["num_draft_tokens"]),
-            accepted=int(counts["num_accepted_draft_tokens"]),
-            histogram=tuple(int(count) for count in counts.get("acceptance_histogram") or ()),
-        )
-    except (KeyError, TypeError, ValueError) as exc:
-        raise InvalidRecord(f"speculative_decoding metrics cannot be read: {exc!r} in {dict(counts)!r}") from exc
 
 
 @dataclass(slots=True, kw_only=True)

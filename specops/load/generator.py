@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 import numpy as np
 
-from specops.core.outcome import Acceptance
+from specops.core.outcome import Acceptance, acceptance_of
 from specops.errors import InvalidInput, InvalidRecord
 
 ARM_HEADER = "x-specops-arm"
@@ -255,7 +255,7 @@ class _Answer:
             self.digest.update(str(choice.get("text") or "").encode())
             self.finish = choice.get("finish_reason") or self.finish
         self.usage = event.get("usage") or self.usage
-        self.acceptance = _acceptance(event.get("metrics")) or self.acceptance
+        self.acceptance = acceptance_of(event.get("metrics")) or self.acceptance
 
     def record(self, request_id: str, clock: _Clock, *, ended_s: float) -> Sent:
         error = self.error
@@ -270,12 +270,3 @@ class _Answer:
             text_sha256=self.digest.hexdigest() if error is None else None, error=error,
         )  # fmt: skip
 
-
-def _acceptance(metrics: Any) -> Acceptance | None:  # noqa: ANN401  # decoded JSON
-    counts = (metrics or {}).get("speculative_decoding") or {}
-    if not counts.get("num_spec_steps"):  # absent or 0: no data, not acceptance 0
-        return None
-    return Acceptance(
-        rounds=counts["num_spec_steps"], drafted=counts["num_draft_tokens"], accepted=counts["num_accepted_draft_tokens"],
-        histogram=tuple(counts.get("acceptance_histogram") or ()),
-    )  # fmt: skip
