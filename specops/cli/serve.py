@@ -1,14 +1,13 @@
 """Long-running commands: the gateway, the control plane, both together, and the doctor."""
 
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from specops.cli.background import Background
 from specops.cli.render import emit_json, emit_table
 
 gateway_app = typer.Typer(no_args_is_help=True, help="The data plane.")
@@ -82,25 +81,20 @@ def up() -> None:
     until = _until_signalled()
     with opened() as house:
         settings = house.settings
-        (settings.data_dir / "logs").mkdir(exist_ok=True)
+        projections = Background(words=("control", "project"), log=settings.data_dir / "logs" / "project.log")
         gateway = GatewayProcess(
             port=settings.gateway_port,
             state_dir=settings.data_dir / "gateway",
             log_path=settings.data_dir / "logs" / "gateway.log",
         )
-        gateway.start()
-        projections = None
+        projections.start()
         try:
+            gateway.start()
             gateway.wait_ready(30.0)
-            with (settings.data_dir / "logs" / "project.log").open("ab") as log:
-                command = [sys.executable, "-m", "specops.cli.main", "control", "project"]
-                projections = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)  # noqa: S603
             typer.echo(f"gateway {settings.gateway_url}, data {settings.data_dir.resolve()}; Ctrl-C stops all")
             run_control(house, until=until)
         finally:
-            if projections is not None:
-                projections.terminate()
-                projections.wait()
+            projections.end()
             gateway.stop()
 
 

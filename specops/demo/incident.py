@@ -102,6 +102,9 @@ def aftermath(scenes: Scenes, house: House, stage: Stage, rollout_id: str, traff
     if entry is None or traffic.shifted_at is None:
         return
     scenes.say(entry.payload["reason"])
+    if "deciding_at" not in entry.payload:
+        scenes.expect("the policy decides on a request", "rolled back without one, see above", held=False)
+        return
     decided_at = datetime.fromisoformat(entry.payload["deciding_at"])
     by_time = sorted(traffic.sent, key=lambda s: s.ended_at)
     seen = [s for s in by_time if s.sent_at >= traffic.shifted_at and s.arm == Arm.CANDIDATE and s.ended_at <= decided_at]

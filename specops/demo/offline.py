@@ -5,7 +5,7 @@ from collections.abc import Callable
 from rich.table import Table
 
 from specops.control.evaluate import Evaluation, evaluate
-from specops.core.outcome import Arm
+from specops.core.outcome import Acceptance, Arm
 from specops.demo.lineup import K, Lineup
 from specops.demo.pair import Pair
 from specops.demo.scenes import Scenes
@@ -108,8 +108,9 @@ def _show_offline(scenes: Scenes, found: Evaluation, prose: Evaluation) -> None:
     table = Table(show_edge=False, pad_edge=False)
     for column in ("metric", "plain", "speculative", "speculative is faster by", "95% interval"):
         table.add_column(column)
+    means = _means(found)
     for name, ratio in found.ratios.items():
-        mean = _means(found)[name]
+        mean = means[name]
         factor = (
             (1 / ratio.ratio, 1 / ratio.high, 1 / ratio.low) if name == "tokens_per_s" else (ratio.ratio, ratio.low, ratio.high)
         )
@@ -119,13 +120,8 @@ def _show_offline(scenes: Scenes, found: Evaluation, prose: Evaluation) -> None:
         table.add_row(name, *shown, f"{factor[0]:.2f}x", f"[{factor[1]:.2f}, {factor[2]:.2f}]")
     scenes.console.print(table)
     code, other = found.acceptance, prose.acceptance
-    rounds = sum(code.histogram)
-    positions = ", ".join(f"{sum(code.histogram[p:]) / rounds:.2f}" for p in range(1, len(code.histogram)))
-    shifted = ", ".join(
-        f"{sum(other.histogram[p:]) / max(1, sum(other.histogram)):.2f}" for p in range(1, len(other.histogram))
-    )
-    scenes.say(f"acceptance rate on code {code.rate:.3f} (length {code.length:.2f}, by position {positions})")
-    scenes.say(f"acceptance rate on prose {other.rate:.3f} (length {other.length:.2f}, by position {shifted})")
+    scenes.say(f"acceptance rate on code {_shown(code)}")
+    scenes.say(f"acceptance rate on prose {_shown(other)}")
     speed = found.ratios["tpot_s"]
     scenes.expect(
         f"speculative TPOT is at least {MIN_SPEEDUP}x better on code",
@@ -142,3 +138,11 @@ def _show_offline(scenes: Scenes, found: Evaluation, prose: Evaluation) -> None:
         f"{found.prompts - len(found.differences)} of {found.prompts} prompts",
         held=not found.differences,
     )
+
+
+def _shown(pooled: Acceptance) -> str:
+    """Say rate, length and the share of rounds that kept at least 1, 2, ... k proposals."""
+    if pooled.rate is None or pooled.length is None:
+        return "no data"
+    kept = (sum(pooled.histogram[p:]) / sum(pooled.histogram) for p in range(1, len(pooled.histogram)))
+    return f"{pooled.rate:.3f} (length {pooled.length:.2f}, by position {', '.join(f'{share:.2f}' for share in kept)})"

@@ -1,13 +1,11 @@
 """The processes of the story: two engines, a gateway, a control plane and its projections, all real, all ended at the end."""
 
-import os
-import subprocess
-import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from specops.cli.background import Background
 from specops.demo.lineup import K
 from specops.demo.pair import Pair
 from specops.engines.config import ServerConfig
@@ -26,7 +24,7 @@ class Stage:
     speculative: EngineProcess = field(init=False)
     gateway: GatewayProcess = field(init=False)
     _exits: ExitStack = field(default_factory=ExitStack)
-    _children: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+    _children: dict[str, Background] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
         return self
@@ -67,32 +65,19 @@ class Stage:
 
     def start(self, name: str, *words: str) -> int:
         """Start `specops WORDS...` in the background with a log of that name; return its process id."""
-        environment = os.environ | environment_of(self.settings)
-        with (self.logs / f"{name}.log").open("ab") as log:
-            self._children[name] = subprocess.Popen(  # noqa: S603  # our own command
-                [sys.executable, "-m", "specops.cli.main", *words],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=environment,
-            )
-        return self._children[name].pid
+        child = Background(words=words, log=self.logs / f"{name}.log", environment=environment_of(self.settings)).start()
+        self._children[name] = child
+        assert child.pid is not None, "a started process has an id"
+        return child.pid
 
     def is_alive(self, name: str) -> bool:
         """Say whether a process started by `start` still runs."""
-        return name in self._children and self._children[name].poll() is None
+        return name in self._children and self._children[name].is_alive
 
     def end(self, name: str, *, kill: bool = False, timeout_s: float = 15.0) -> None:
         """End a process started by `start`: SIGTERM, or SIGKILL."""
-        child = self._children.pop(name, None)
-        if child is None:
-            return
-        child.kill() if kill else child.terminate()
-        try:
-            child.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+        if child := self._children.pop(name, None):
+            child.end(kill=kill, timeout_s=timeout_s)
 
     def _engine(self, name: str, config: ServerConfig) -> EngineProcess:
         process = EngineProcess(

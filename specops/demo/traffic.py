@@ -19,7 +19,7 @@ MAX_TOKENS = 32
 class Traffic:
     """A running load: constant arrivals, so that the wait for the next request is bounded and known.
 
-    `shift()` turns from code to prose; `shifted_at` is when, and `shift_index` how many requests had been sent.
+    `shift()` turns from code to prose; `shifted_at` is when.
     """
 
     url: str
@@ -29,7 +29,6 @@ class Traffic:
     seed: int
     sent: list[Sent] = field(default_factory=list)
     shifted_at: datetime | None = None
-    shift_index: int | None = None
     _started: int = 0
     _report: LoadReport | None = None
     _generator: LoadGenerator = field(init=False)
@@ -43,7 +42,7 @@ class Traffic:
 
     def shift(self) -> None:
         """Send prose from the next request on."""
-        self.shifted_at, self.shift_index = now(), self._started
+        self.shifted_at = now()
 
     def stop(self) -> LoadReport:
         """Send no more, wait for the last answer and return what happened."""
