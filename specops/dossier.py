@@ -19,7 +19,7 @@ from specops.core.verdict import Result
 from specops.core.window import Window, fold
 from specops.errors import InvalidInput
 from specops.report import model as m
-from specops.wiring import House, now
+from specops.wiring import House, newest_rollout, now
 
 _ACTIONS = {
     "rollout:step:advanced": ActionKind.ADVANCE,
@@ -40,11 +40,11 @@ def compile_report(house: House, rollout_id: str | None = None, *, title: str = 
     Raises:
         InvalidInput: there is no rollout.
     """
+    chosen = rollout_id or newest_rollout(house)
+    if chosen is None:
+        raise InvalidInput("there is no rollout to report on; start one with: specops rollout start --help")
     with house.store.read() as unit:
-        rollouts = unit.rollouts.all()
-        if not rollouts:
-            raise InvalidInput("there is no rollout to report on; start one with: specops rollout start --help")
-        rollout = unit.rollouts.get(rollout_id) if rollout_id else rollouts[-1]
+        rollout = unit.rollouts.get(chosen)
         releases = {"baseline": unit.releases.get(rollout.baseline), "candidate": unit.releases.get(rollout.candidate)}
         artifacts, edges = unit.artifacts.all(), unit.edges.all()
         outcomes = unit.outcomes.read(rollout.id)

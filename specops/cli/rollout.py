@@ -66,12 +66,12 @@ def status(
     rollout_id: Annotated[str | None, typer.Argument(help="Rollout id; default: the newest.")] = None, *, json: Json = False
 ) -> int:
     """Say where a rollout stands, what the gateway really does, and the newest verdict. Exit 1 when it was rolled back."""
-    from specops.wiring import gateway_status, opened  # noqa: PLC0415
+    from specops.wiring import gateway_status, newest_rollout, opened  # noqa: PLC0415
 
     with opened() as house:
+        chosen = rollout_id or newest_rollout(house)
         with house.store.read() as unit:
-            known = unit.rollouts.all()
-            rollout = unit.rollouts.get(rollout_id) if rollout_id else (known[-1] if known else None)
+            rollout = unit.rollouts.get(chosen) if chosen else None
             verdicts = unit.verdicts.of(rollout.id) if rollout else []
         gateway = gateway_status(house.settings)
     if rollout is None:

@@ -98,13 +98,9 @@ class Controller:
         else:
             record, self._epoch, self._cursor = stored
             self._window = Window.from_record(record)
-        if self._tripped() is None:  # a gateway that fell back is not armed again; the first pass rolls back
-            self._put(revision)
+        if self._rollout.is_terminal or self.gateway.status().get("tripped") is None:
+            self._put(revision)  # a gateway that fell back is not armed again; the first pass rolls back
         return self._rollout
-
-    def _tripped(self) -> str | None:
-        """Return why the gateway fell back on its own, if it did and the rollout still has something to lose."""
-        return None if self._rollout.is_terminal else self.gateway.status().get("tripped")
 
     def _begin_after_history(self) -> None:
         """Pass over what the gateway holds from before this rollout: a trial is judged on its own data only (M13)."""
@@ -124,50 +120,38 @@ class Controller:
         """
         batch = self.gateway.poll(self._cursor, self._epoch, wait_s)
         now = self.clock()
-        errors = self.check(batch.outcomes, now)
-        if errors:
-            self._refuse(batch, errors, now)
-            return None
-        if batch.dropped:
-            errors = (f"gateway dropped {batch.dropped} outcomes before control read them",)
+        faults = self.check(batch.outcomes, now)
         moved: Action | None = None
-        tripped = self._tripped()
         start = 0
         while start < len(batch.outcomes) or (start == 0 and not batch.outcomes):
-            start, action = self._take(batch, start, errors, now, tripped)
+            start, action = self._take(batch, start, faults, now)
             moved = action or moved
             if not batch.outcomes:
                 break
         return moved
 
-    def _refuse(self, batch: Batch, errors: tuple[str, ...], now: datetime) -> None:
-        """Leave unusable outcomes out of the evidence for good: the verdict is ERROR, the cursor moves on, the log says why."""
-        with self.store.begin() as unit:
-            self._take_lease(unit)
-            self._rollout = unit.rollouts.get(self.rollout_id)
-            unit.windows.save(self.rollout_id, self._window.to_record(), batch.epoch, batch.next)
-            payload = {"outcomes": len(batch.outcomes), "errors": list(errors)}
-            unit.audit.append(tag="outcomes:batch:refused", actor=self.actor, subject=self.rollout_id, payload=payload, at=now)
-            if not self._rollout.is_terminal:
-                verdict, _ = self._decide(self._window, errors, now)
-                unit.verdicts.add(self.rollout_id, verdict)
-                self._last = verdict.result
-        self._epoch, self._cursor = batch.epoch, batch.next
+    def _take(self, batch: Batch, start: int, faults: tuple[str, ...], now: datetime) -> tuple[int, Action | None]:
+        """Fold from `start` until an action moves the rollout or the batch ends; commit; then put the route.
 
-    def _take(
-        self, batch: Batch, start: int, errors: tuple[str, ...], now: datetime, tripped: str | None
-    ) -> tuple[int, Action | None]:
-        """Fold from `start` until an action moves the rollout or the batch ends; commit; then put the route."""
+        A batch with `faults` is passed over whole: it never becomes evidence, its verdict is ERROR, and the log says why.
+        """
         first = batch.next - len(batch.outcomes)
+        lost = (f"gateway dropped {batch.dropped} outcomes before control read them",) if batch.dropped else ()
         with self.store.begin() as unit:
             self._take_lease(unit)
             current = self._rollout = unit.rollouts.get(self.rollout_id)  # a person may have aborted or approved it
-            suite = tuple(_suite_errors(unit, self.rollout_id))
-            folded = self._fold(batch.outcomes[start:], errors + suite, now)
-            decided, position = folded.decided, start + folded.taken
-            if decided is None and tripped and not current.is_terminal:
-                decided = roll_back(current, reason=f"the gateway fell back on its own: {tripped}")
+            usable = () if faults else batch.outcomes[start:]
+            folded = self._fold(usable, (*faults, *lost, *_suite_errors(unit, self.rollout_id)), now)
+            position = len(batch.outcomes) if faults else start + folded.taken
+            decided = folded.decided
+            if decided is None and batch.tripped and not current.is_terminal:
+                decided = roll_back(current, reason=f"the gateway fell back on its own: {batch.tripped}")
             revision = self._save(unit, folded, decided, batch.epoch, first + position, now)
+            if faults:
+                payload = {"outcomes": len(batch.outcomes), "errors": list(faults)}
+                unit.audit.append(
+                    tag="outcomes:batch:refused", actor=self.actor, subject=self.rollout_id, payload=payload, at=now
+                )
             has_restarted = self._epoch not in {None, batch.epoch}  # the gateway, perhaps without the route it had
             if revision is None and (has_restarted or current.version != self._routed):  # changed by hand, or the put failed
                 revision = unit.next_revision()
@@ -229,8 +213,7 @@ class Controller:
         except IllegalTransition:  # somebody put a route by hand with a higher revision; ours follows it
             beyond = int(self.gateway.status()["route"]["revision"])
             with self.store.begin() as unit:
-                while (revision := unit.next_revision()) <= beyond:
-                    pass
+                revision = unit.next_revision(beyond=beyond)
             self.gateway.put_route(route_of(self._rollout, self.endpoints, revision))
         self._routed = self._rollout.version
 

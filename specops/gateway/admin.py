@@ -70,7 +70,8 @@ class Admin:
             wait_s=_number(request, "wait_s", 1, MAX_WAIT_S),
         )
         outcomes = [outcome.to_record() for outcome in page.outcomes]
-        return _json({"epoch": page.epoch, "next": page.next, "dropped": page.dropped, "outcomes": outcomes})
+        answer = {"epoch": page.epoch, "next": page.next, "dropped": page.dropped, "tripped": self.routing.tripped}
+        return _json(answer | {"outcomes": outcomes})
 
     async def get_health(self, _request: web.Request) -> web.Response:
         """Tell that the process serves."""

@@ -23,12 +23,16 @@ _FAILURES = (http.client.HTTPException, OSError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Outcomes fetched in one poll. Ask after `next` next time; `dropped` were lost in between."""
+    """Outcomes fetched in one poll. Ask after `next` next time; `dropped` were lost in between.
+
+    `tripped` says why the gateway fell back on its own, None while it follows its route.
+    """
 
     epoch: str
     next: int
     dropped: int
     outcomes: tuple[Outcome, ...]
+    tripped: str | None = None
 
 
 @dataclass(slots=True)
@@ -130,7 +134,9 @@ class GatewayClient:
         query = urlencode({"after": after, "wait_s": wait_s, "limit": limit} | ({"epoch": epoch} if epoch else {}))
         page = self._call(self._polling, "GET", f"/-/outcomes?{query}", wait_s=wait_s)
         outcomes = tuple(Outcome.from_record(record) for record in page["outcomes"])
-        return Batch(epoch=page["epoch"], next=page["next"], dropped=page["dropped"], outcomes=outcomes)
+        return Batch(
+            epoch=page["epoch"], next=page["next"], dropped=page["dropped"], outcomes=outcomes, tripped=page.get("tripped")
+        )
 
     def _call(self, line: _Line, method: str, path: str, body: bytes | None = None, *, wait_s: float = 0.0) -> dict[str, Any]:
         try:

@@ -178,9 +178,11 @@ class Leases:
         return self._connection.execute(update(table).where(mine).values(expires_at=_LONG_AGO)).rowcount == 1
 
 
-def next_value(connection: Connection, name: str) -> int:
-    """Return the next number of a counter, from 1."""
+def next_value(connection: Connection, name: str, *, beyond: int = 0) -> int:
+    """Return the next number of a counter, from 1 and above `beyond`."""
     table = schema.counter
-    if connection.execute(update(table).where(table.c.name == name).values(value=table.c.value + 1)).rowcount == 0:
-        connection.execute(insert(table), {"name": name, "value": 1})
-    return int(connection.execute(select(table.c.value).where(table.c.name == name)).scalar_one())
+    value = table.c.value
+    grown = case((value < beyond, beyond), else_=value) + 1
+    if connection.execute(update(table).where(table.c.name == name).values(value=grown)).rowcount == 0:
+        connection.execute(insert(table), {"name": name, "value": beyond + 1})
+    return int(connection.execute(select(value).where(table.c.name == name)).scalar_one())

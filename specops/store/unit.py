@@ -29,6 +29,6 @@ class Unit:
         self.outbox = Outbox(connection)
         self.leases = Leases(connection)
 
-    def next_revision(self) -> int:
-        """Return the next route revision; it only grows."""
-        return next_value(self._connection, "route_revision")
+    def next_revision(self, *, beyond: int = 0) -> int:
+        """Return the next route revision; it only grows, and is above `beyond`."""
+        return next_value(self._connection, "route_revision", beyond=beyond)

@@ -43,6 +43,7 @@ class Page:
     next: int
     dropped: int
     outcomes: tuple[Outcome, ...]
+    tripped: str | None = None
 
 
 @dataclass(slots=True)
@@ -72,7 +73,7 @@ class Ring:
         self._answer()
         start = after if epoch in {None, self.epoch} else 0
         page = tuple(self.outcomes[start : start + self.limit])
-        return Page(epoch=self.epoch, next=start + len(page), dropped=self.dropped, outcomes=page)
+        return Page(epoch=self.epoch, next=start + len(page), dropped=self.dropped, outcomes=page, tripped=self.tripped)
 
     def status(self):
         """Say which route is in force."""

@@ -1,6 +1,11 @@
 """A trial is judged on its own data only, and on usable data only."""
 
+from datetime import UTC, datetime
+
+from specops.control.rollouts import abort_by_hand
 from specops.core.verdict import Result
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_a_rollout_begins_after_what_the_gateway_held_before(store, begin, make_controller, ring, healthy):
@@ -58,3 +63,23 @@ def test_a_restart_of_control_does_not_arm_a_tripped_gateway_again(controller, s
 
     again.pass_once(wait_s=0.0)
     assert ring.route.weight == 0
+
+
+def test_an_abort_is_obeyed_while_every_batch_is_refused(store, begin, make_controller, ring, healthy):
+    """A broken clock must not keep the candidate's traffic against a person's word."""
+    begin(store)
+    controller = make_controller(store, ring, check=lambda outcomes, _n: ("broken clock",) if outcomes else ())
+    controller.resume()
+    abort_by_hand(store, "ro-1", reason="r", actor="ann", now=T0)
+    ring.outcomes += healthy(3)
+
+    controller.pass_once(wait_s=0.0)
+
+    assert ring.route.weight == ring.route.mirror == 0
+
+
+def test_a_route_follows_one_put_by_hand_however_high_its_revision(store):
+    """The next revision is above it at once, without counting up to it."""
+    with store.begin() as unit:
+        assert unit.next_revision(beyond=10**12) == 10**12 + 1
+        assert unit.next_revision() == 10**12 + 2

@@ -174,10 +174,10 @@ class Site:
             stored = unit.windows.load(self.rollout_id)
         return (stored[0]["candidate_outcomes"], stored[1]) if stored else (0, None)
 
-    def outcomes(self):
-        """Return the stored outcomes."""
+    def snapshot(self):
+        """Return stored outcomes and the candidate outcomes in evidence, of one moment: control may still be at work."""
         with self.house.store.read() as unit:
-            return unit.outcomes.read(self.rollout_id)
+            return unit.outcomes.read(self.rollout_id), unit.windows.load(self.rollout_id)[0]["candidate_outcomes"]
 
     def entries(self, *tags):
         """Return the audit entries of the rollout with one of these tags."""
