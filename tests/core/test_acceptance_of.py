@@ -14,13 +14,17 @@ def test_counts_are_read_and_unknown_keys_ignored():
     assert found == Acceptance(rounds=2, drafted=8, accepted=5, histogram=(0, 1, 0, 0, 1))
 
 
-@pytest.mark.parametrize("metrics", [None, {}, {"speculative_decoding": None}, {"speculative_decoding": {"num_spec_steps": 0}}])
+NOTHING = (None, {}, {"speculative_decoding": None}, {"speculative_decoding": {"num_spec_steps": 0}})
+CONTRADICTING = ({"num_draft_tokens": None}, {"num_accepted_draft_tokens": 9}, {"acceptance_histogram": [9, 9]})
+
+
+@pytest.mark.parametrize("metrics", NOTHING)
 def test_nothing_reported_is_no_data(metrics):
     """No data is not acceptance zero."""
     assert acceptance_of(metrics) is None
 
 
-@pytest.mark.parametrize("change", [{"num_draft_tokens": None}, {"num_accepted_draft_tokens": 9}, {"acceptance_histogram": [9, 9]}])
+@pytest.mark.parametrize("change", CONTRADICTING)
 def test_contradicting_counts_are_refused(change):
     """A wrong count must not pass as evidence."""
     with pytest.raises(InvalidRecord):
