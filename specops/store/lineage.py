@@ -31,6 +31,10 @@ class Artifacts:
         row = mapping.artifact_to_row(artifact)
         if not self._find(row["digest"]):
             self._connection.execute(insert(schema.artifact), row)
+            if artifact.tensors:
+                self._connection.execute(
+                    insert(schema.tensor), [mapping.tensor_to_row(row["digest"], t) for t in artifact.tensors]
+                )
         return str(row["digest"])
 
     def get(self, digest: str) -> Artifact:

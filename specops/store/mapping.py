@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Row
 
 from specops.core.outcome import Acceptance, Arm, Finish, Kind, Outcome
-from specops.core.release import Artifact, ArtifactKind, Edge, EdgeKind, FileDigest, Release
+from specops.core.release import Artifact, ArtifactKind, Edge, EdgeKind, FileDigest, Release, TensorDigest
 from specops.core.rollout import Rollout
 from specops.core.verdict import Verdict
 
@@ -25,13 +25,33 @@ def artifact_to_row(artifact: Artifact) -> dict[str, Any]:
         "location": artifact.location,
         "files": [asdict(f) for f in artifact.files],
         "facts": artifact.facts,
+        "properties": artifact.properties,
+        "claims": artifact.claims,
     }
 
 
-def artifact_from_row(row: Row[Any]) -> Artifact:
-    """Build an artifact."""
-    files = tuple(FileDigest(**f) for f in row.files)
-    return Artifact(kind=ArtifactKind(row.kind), name=row.name, files=files, facts=row.facts, location=row.location)
+def artifact_from_row(row: Row[Any], tensors: tuple[TensorDigest, ...] = ()) -> Artifact:
+    """Build an artifact; tensors are rows of their own and only brought where asked for."""
+    return Artifact(
+        kind=ArtifactKind(row.kind),
+        name=row.name,
+        files=tuple(FileDigest(**f) for f in row.files),
+        facts=row.facts,
+        properties=row.properties,
+        claims=row.claims,
+        tensors=tensors,
+        location=row.location,
+    )
+
+
+def tensor_to_row(artifact: str, tensor: TensorDigest) -> dict[str, Any]:
+    """Return the columns of a tensor of an artifact."""
+    return asdict(tensor) | {"artifact": artifact, "shape": list(tensor.shape)}
+
+
+def tensor_from_row(row: Row[Any]) -> TensorDigest:
+    """Build a tensor."""
+    return TensorDigest(file=row.file, name=row.name, dtype=row.dtype, shape=tuple(row.shape), sha256=row.sha256)
 
 
 def release_to_row(release: Release) -> dict[str, Any]:

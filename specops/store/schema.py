@@ -25,7 +25,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-HEAD_REVISION = "0001"
+HEAD_REVISION = "0002"
 """The newest migration; a test compares it with migrations/, so that opening a current database need not import Alembic."""
 
 APPEND_ONLY = ("audit_entry", "verdict", "alias_event", "checkpoint")
@@ -88,8 +88,8 @@ def _text(name: str, length: int = 200, **options: Any) -> "Column[Any]":  # noq
     return Column(name, String(length), **({"nullable": False} | options))
 
 
-def _json(name: str = "record") -> "Column[Any]":
-    return Column(name, JsonText(), nullable=False)
+def _json(name: str = "record", **options: Any) -> "Column[Any]":  # noqa: ANN401
+    return Column(name, JsonText(), nullable=False, **options)
 
 
 def _time(name: str = "at", *, nullable: bool = False) -> "Column[Any]":
@@ -105,7 +105,22 @@ artifact = Table(
     Column("location", Text(), nullable=False),
     _json("files"),
     _json("facts"),
+    _json("properties", server_default="{}"),
+    _json("claims", server_default="{}"),
 )
+
+tensor = Table(
+    "tensor",
+    metadata,
+    Column("artifact", String(64), ForeignKey("artifact.digest"), primary_key=True),
+    Column("file", Text(), primary_key=True),
+    Column("name", Text(), primary_key=True),
+    _text("dtype", 16),
+    _json("shape"),
+    _digest("sha256", index=True),
+)
+
+pair = Table("pair", metadata, _digest(primary_key=True), _text("relation", 32), _json())
 
 release = Table(
     "release",
@@ -122,6 +137,7 @@ edge = Table(
     _digest("source", primary_key=True),
     _text("kind", 32, primary_key=True),
     _digest("target", primary_key=True),
+    Index(None, "target", "kind"),
 )
 
 alias_event = Table(
@@ -145,6 +161,7 @@ evidence = Table(
     _text("kind", 64),
     _json("payload"),
     _time(),
+    _digest("scope", nullable=True, index=True),
 )
 
 rollout = Table(
@@ -248,4 +265,15 @@ lease = Table(
     _text("holder"),
     Column("token", BigInteger(), nullable=False),
     _time("expires_at"),
+)
+
+sample = Table(
+    "sample",
+    metadata,
+    _digest("key", primary_key=True),
+    _text("part", 16, primary_key=True),
+    Column("content", LargeBinary(), nullable=False),
+    _time(),
+    _time("expires_at"),
+    Index(None, "expires_at"),
 )
