@@ -61,9 +61,9 @@ class MlflowTracking:
         self.artifacts_dir = artifacts_dir.resolve()
         self.experiment = experiment
         self.artifacts_dir.mkdir(parents=True, exist_ok=True)
-        with _reaching(tracking_uri), warnings.catch_warnings():
+        with reaching(tracking_uri), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=r"The ``noload`` loader strategy")  # MLflow 3.17.2 on SQLAlchemy 2.1
-            self._client = _client(tracking_uri)
+            self._client = open_client(tracking_uri)
             self._experiment_id = self._open_experiment()
 
     def ui_command(self) -> str:
@@ -101,7 +101,7 @@ class MlflowTracking:
         missing = [str(path) for path in artifacts if not path.is_file()]
         if missing:
             raise InvalidInput(f"run {name}: no such artifact file: {', '.join(missing)}; write it before logging")
-        with _reaching(self.tracking_uri):
+        with reaching(self.tracking_uri):
             run_id, is_complete = self._run(name, key, dict(tags or {}), at)
             if not is_complete:
                 self._write(run_id, params, _points(metrics, at))
@@ -114,7 +114,7 @@ class MlflowTracking:
         """Record a rollout's traffic as the metrics `weight` and `mirror`; call again with more points to extend it."""
         if not points:
             raise InvalidInput(f"timeline {name} has no point; log it after the first route was applied")
-        with _reaching(self.tracking_uri):
+        with reaching(self.tracking_uri):
             run_id, _ = self._run(name, key, {"specops.kind": "timeline"}, points[0].at)
             metrics = [
                 (metric, value, _millis(point.at), step)
@@ -152,7 +152,7 @@ class MlflowTracking:
             return found
         if source is None:
             run_id, source = self._log_descriptor(model_name, release, at)
-        with _reaching(self.tracking_uri):
+        with reaching(self.tracking_uri):
             self._open_model(model_name)
             version = self._client.create_model_version(
                 model_name,
@@ -164,12 +164,12 @@ class MlflowTracking:
 
     def set_alias(self, model_name: str, alias: str, version: int) -> None:
         """Point an alias at a version. MLflow forgets where it pointed; our store keeps the history."""
-        with _reaching(self.tracking_uri):
+        with reaching(self.tracking_uri):
             self._client.set_registered_model_alias(model_name, alias, str(version))
 
     def alias(self, model_name: str, alias: str) -> int | None:
         """Return the version that an alias points at, or None when there is no such model or alias."""
-        with _reaching(self.tracking_uri):
+        with reaching(self.tracking_uri):
             models = self._client.search_registered_models(f"name = '{_quotable(model_name)}'")
             version = models[0].aliases.get(alias) if models else None
         return None if version is None else int(version)
@@ -212,7 +212,7 @@ class MlflowTracking:
 
     def _version_of(self, model_name: str, digest: str) -> int | None:
         """Return the version that carries a release digest."""
-        with _reaching(self.tracking_uri):
+        with reaching(self.tracking_uri):
             versions = self._client.search_model_versions(f"name = '{_quotable(model_name)}'")
         return next((int(v.version) for v in versions if v.tags.get(DIGEST_TAG) == digest), None)
 
@@ -248,7 +248,7 @@ def release_tags(release: Release) -> dict[str, str]:
     return {name: value for name, value in tags.items() if value}
 
 
-def _client(tracking_uri: str) -> Any:  # noqa: ANN401  # a class of an optional package
+def open_client(tracking_uri: str) -> Any:  # noqa: ANN401  # a class of an optional package
     """Import MLflow without telemetry and progress noise and return a client of one database."""
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"
@@ -264,7 +264,7 @@ def _client(tracking_uri: str) -> Any:  # noqa: ANN401  # a class of an optional
 
 
 @contextlib.contextmanager
-def _reaching(uri: str) -> Iterator[None]:
+def reaching(uri: str) -> Iterator[None]:
     """Translate what MLflow raises: its refusals are the caller's, the rest may work later."""
     try:
         yield

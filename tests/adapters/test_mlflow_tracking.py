@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from specops.adapters.mlflow_tracking import MlflowTracking, TimelinePoint
+from specops.adapters.mlflow_tracking import TimelinePoint
 from specops.core.release import Release
 from specops.errors import InvalidInput
 
@@ -20,13 +20,6 @@ AT = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
 RELEASE = Release(
     name="draft-k4", target="a" * 64, tokenizer="b" * 64, method="draft_model", draft="c" * 64, num_speculative_tokens=4
 )
-
-
-@pytest.fixture(scope="session")
-def tracking(tmp_path_factory):
-    """One database for the whole session; opening it runs MLflow's migrations."""
-    folder = tmp_path_factory.mktemp("mlflow")
-    return MlflowTracking(f"sqlite:///{folder}/mlflow.db", folder / "artifacts")
 
 
 @pytest.fixture
