@@ -1,9 +1,10 @@
 """Alembic's entry: runs the scripts on the connection that `specops.store.upgrade` hands over, or on `-x url=`."""
 
 from alembic import context
-from sqlalchemy import Connection, TypeDecorator, create_engine
+from sqlalchemy import Connection, TypeDecorator
 
-from specops.store import schema, triggers
+from specops.store import dialect, schema, triggers
+from specops.store.database import LOCK_TIMEOUT_S
 
 
 def _render(kind: str, item: object, _context: object) -> str | bool:
@@ -23,7 +24,7 @@ def _migrate(connection: Connection) -> None:
     )
     with context.begin_transaction():
         context.run_migrations()
-    triggers.restore(connection)  # batch mode copies tables and silently drops their triggers
+    triggers.restore(connection)  # on SQLite, batch mode copies tables and silently drops their triggers
 
 
 def _run() -> None:
@@ -34,8 +35,11 @@ def _run() -> None:
     if given is not None:
         _migrate(given)
         return
-    with create_engine(context.get_x_argument(as_dictionary=True)["url"]).begin() as connection:
+    kind, url = dialect.for_url(context.get_x_argument(as_dictionary=True)["url"])
+    engine = kind.engine(url, LOCK_TIMEOUT_S)
+    with engine.begin() as connection:  # specops' own engine: its transaction holds the writer lock
         _migrate(connection)
+    engine.dispose()
 
 
 _run()

@@ -25,6 +25,13 @@ _ACTIONS = {
     "rollout:step:advanced": ActionKind.ADVANCE,
     "rollout:release:promoted": ActionKind.PROMOTE,
     "rollout:release:rolled_back": ActionKind.ROLL_BACK,
+    "rollout:state:paused": ActionKind.PAUSE,
+    "rollout:release:fallen_back": ActionKind.FALL_BACK,
+    "rollout:step:extended": ActionKind.ASK_MORE,
+    "rollout:person:called": ActionKind.ESCALATE,
+    "rollout:release:stopped": ActionKind.STOP,
+    "rollout:recovery:retried": ActionKind.PROBE,
+    "rollout:release:recovered": ActionKind.RECOVER,
 }
 _UNITS = {"ttft_s": ("s", "lower"), "tpot_s": ("s", "lower"), "e2e_s": ("s", "lower"), "tokens_per_s": ("tokens/s", "higher")}
 LIMITS = (

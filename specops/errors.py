@@ -53,6 +53,8 @@ EXTRA_OF = {
     "tokenizers": "torch",
     "mlflow": "mlflow",
     "great_expectations": "expectations",
+    "psycopg": "postgres",
+    "model_signing": "signing",
 }
 """Import name of each optional package, and the extra that brings it."""
 

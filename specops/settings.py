@@ -37,11 +37,27 @@ class Settings:
     """Who acts, for the audit log; empty: the login name."""
     checkpoint_path: str = ""
     """Where signed audit checkpoints are also written; empty: beside the data folder's database. Put it on another disk."""
+    checkpoint_copy: str = ""
+    """A second file for signed checkpoints; empty: none."""
+    checkpoint_git: str = ""
+    """A git repository whose notes (refs/notes/specops) also keep signed checkpoints; empty: none."""
+    checkpoint_mlflow: bool = False
+    """Whether MLflow also keeps signed checkpoints, as artifacts."""
+    keep_samples: bool = False
+    """Whether prompts and outputs of offline evaluations are kept, erasable, under a keyed hash."""
+    samples_days: int = 30
+    """Days after which a kept sample is erased."""
 
     @property
     def store_url(self) -> str:
         """The database URL in force."""
         return self.database_url or f"sqlite:///{self.data_dir.resolve() / 'specops.db'}"
+
+    @property
+    def shown_store_url(self) -> str:
+        """The database URL for people and logs: without user, password and options."""
+        scheme, _, rest = self.store_url.partition("?")[0].partition("://")
+        return self.store_url if scheme.startswith("sqlite") else f"{scheme}://{rest.rpartition('@')[2]}"
 
     @property
     def mlflow_uri(self) -> str:
@@ -92,7 +108,9 @@ def load_settings(folder: Path | None = None, environ: Mapping[str, str] | None 
 
 
 def _typed(name: str, value: object, kind: type) -> object:
-    wanted = int if kind is int else str
+    wanted = kind if kind in (int, bool) else str
+    if isinstance(value, str) and wanted is bool:
+        value = {"true": True, "1": True, "false": False, "0": False}.get(value.strip().lower(), value)
     if isinstance(value, str) and value.strip().isdecimal() and wanted is int:
         value = int(value)  # a variable of the environment is always text
     if type(value) is not wanted:  # not isinstance: true is no port

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from specops.control.act import Controller
     from specops.control.deliver import Send
     from specops.control.ports import Gateway
+    from specops.core.audit import CheckpointPlace
     from specops.store.database import Store
+    from specops.store.samples import SampleKeeper
     from specops.store.verify import Verified
 
 
@@ -45,6 +47,31 @@ def load_policy(name: str) -> tuple[Policy, str]:
     """
     text, mapping = _read_yaml(name, "policies")
     return parse_policy(mapping), text
+
+
+def load_policy_file(name: str) -> dict[str, Any]:
+    """Return the mapping in a policy file, by path or by shipped name, whatever it says: for the linter.
+
+    Raises:
+        PolicyError: the file does not exist, or is no YAML mapping.
+    """
+    return _read_yaml(name, "policies")[1]
+
+
+def load_policy_test(name: str) -> tuple[dict[str, Any], Policy]:
+    """Load a file of policy tests by path or by the shipped policy's name; return it with the policy it names.
+
+    A policy that is a path is looked for beside the test file.
+
+    Raises:
+        PolicyError: a file does not exist, is not YAML, or the policy is none.
+    """
+    mapping = _read_yaml(name, "policies/tests")[1]
+    policy = mapping.get("policy")
+    if not isinstance(policy, str) or not policy:
+        raise PolicyError(f"{name} names no policy; begin with: policy: default")
+    beside = Path(name).parent / policy
+    return mapping, load_policy(str(beside) if Path(policy).suffix and Path(name).suffix else policy)[0]
 
 
 def load_pipeline(name: str) -> Pipeline:
@@ -81,19 +108,100 @@ class House:
     store: "Store"
     signer: "Signer"
 
-    def checkpoint(self) -> None:
-        """Sign the audit log's head and write it inside and outside the database."""
+    @property
+    def keys(self) -> Path:
+        """The folder of keys."""
+        return self.settings.data_dir / "keys"
+
+    def checkpoint(self) -> tuple[str, ...]:
+        """Sign the audit log's head, write it inside and outside the database; return a line for each place that failed."""
+        from specops.store.checkpoints import mirror  # noqa: PLC0415
+
         self.store.checkpoint(self.signer, self.settings.checkpoints)
+        return mirror(self.store, checkpoint_places(self.settings), actor=self.settings.who, now=now())
 
     def verify(self) -> "Verified":
-        """Recompute the audit log and compare it with every signed checkpoint.
+        """Recompute the audit log and compare it with every signed checkpoint, wherever it is kept.
 
         Raises:
-            ChainBroken: names the first bad entry.
+            ChainBroken: names the first bad entry, or the place that disagrees.
         """
+        from specops.adapters.signing import KeyRing  # noqa: PLC0415
         from specops.store.verify import verify  # noqa: PLC0415
 
-        return verify(self.store, self.settings.checkpoints, self.signer.public_key)
+        return verify(self.store, self.settings.checkpoints, KeyRing.load(self.keys), checkpoint_places(self.settings))
+
+    def prove(self, index: int) -> dict[str, Any]:
+        """Return the portable proof that an entry is in the log, under the first checkpoint that covers it.
+
+        Raises:
+            InvalidInput: there is no such entry, or no checkpoint covers it yet.
+            ChainBroken: the log is not the one that was signed.
+        """
+        from specops.adapters.signing import KeyRing  # noqa: PLC0415
+        from specops.core.audit_proof import note_over, prove_inclusion  # noqa: PLC0415
+
+        with self.store.read() as unit:
+            raw, note = unit.audit.raw_at(index), note_over(unit.audit.notes(), index + 1)
+            return prove_inclusion(raw, index, note, KeyRing.load(self.keys), lambda size: unit.audit.prove(index, size))
+
+    def prove_consistency(self, old: int, new: int) -> dict[str, Any]:
+        """Return the portable proof that the log only grew between the first checkpoints that cover `old` and `new` entries.
+
+        Raises:
+            InvalidInput: no checkpoint covers so many entries.
+            ChainBroken: the log was rewritten between the two.
+        """
+        from specops.adapters.signing import KeyRing  # noqa: PLC0415
+        from specops.core.audit_proof import note_over, prove_consistency  # noqa: PLC0415
+
+        with self.store.read() as unit:
+            notes = unit.audit.notes()
+            older, newer = note_over(notes, old), note_over(notes, max(old, new))
+            return prove_consistency(older, newer, KeyRing.load(self.keys), unit.audit.prove_consistency)
+
+    def rotate_key(self) -> str:
+        """Sign from now on with a new key; the entry that says so lies under the old one's last checkpoint. Returns its line.
+
+        A process that runs goes on with the key that it has read; restart it.
+        """
+        from specops.adapters.signing import next_key, rotate  # noqa: PLC0415
+
+        old, new = self.signer.public_key, next_key(self.keys).public_key
+        payload = {"old": old.full_name, "new": new.full_name, "new_key": new.to_line()}
+        with self.store.begin() as unit:
+            unit.audit.append(
+                tag="audit:key:rotated", actor=self.settings.who, subject=old.name, payload=payload, at=now()
+            )
+        self.checkpoint()
+        return rotate(self.keys).to_line()
+
+    def samples(self) -> "SampleKeeper":
+        """Return the keeper of raw samples; its secret is made at first use. Whether to keep any is `settings.keep_samples`."""
+        from specops.adapters.key_files import load_or_create_secret  # noqa: PLC0415
+        from specops.store.samples import SampleKeeper  # noqa: PLC0415
+
+        return SampleKeeper(secret=load_or_create_secret(self.keys), days=self.settings.samples_days)
+
+    def expire_samples(self) -> int:
+        """Erase the samples whose time is over, also when no more are kept; return how many parts there were."""
+        with self.store.begin() as unit:
+            return self.samples().expire(unit, actor=self.settings.who, now=now())
+
+
+def checkpoint_places(settings: Settings) -> "tuple[CheckpointPlace, ...]":
+    """Return the places beside the checkpoints file that the settings name."""
+    from specops.adapters.checkpoint_places import GitNotePlace, MlflowPlace  # noqa: PLC0415
+    from specops.store.checkpoints import FilePlace  # noqa: PLC0415
+
+    places: list[CheckpointPlace] = []
+    if settings.checkpoint_copy:
+        places.append(FilePlace(path=Path(settings.checkpoint_copy)))
+    if settings.checkpoint_git:
+        places.append(GitNotePlace(repository=Path(settings.checkpoint_git)))
+    if settings.checkpoint_mlflow:
+        places.append(MlflowPlace(settings.mlflow_uri, settings.data_dir.resolve() / "mlflow-artifacts"))
+    return tuple(places)
 
 
 @contextmanager
@@ -229,7 +337,8 @@ def run_control(house: House, *, until: Callable[[], bool], deliver_alerts: bool
     jobs = Jobs(
         (
             Job(name="deliver", every_s=0.5, run=lambda: _discard(deliver(house.store, senders, clock=now))),
-            Job(name="checkpoint", every_s=30.0, run=house.checkpoint),
+            Job(name="checkpoint", every_s=30.0, run=lambda: _say(house.checkpoint())),
+            Job(name="samples", every_s=3600.0, run=lambda: _discard(house.expire_samples())),
         ),
         on_error=lambda name, error: print(f"job {name}: {error}", flush=True),  # noqa: T201  # control logs to stdout
     )
@@ -258,6 +367,12 @@ def run_control(house: House, *, until: Callable[[], bool], deliver_alerts: bool
 
 def _discard(_: object) -> None:
     """Forget a value: jobs return nothing."""
+
+
+def _say(lines: tuple[str, ...]) -> None:
+    """Print lines to the control plane's log."""
+    for line in lines:
+        print(line, flush=True)  # noqa: T201  # control logs to stdout
 
 
 def gateway_of(settings: Settings) -> Any:  # noqa: ANN401  # gateway.client.GatewayClient, imported late

@@ -86,3 +86,17 @@ def test_the_places_default_into_the_data_folder(load):
     settings = load(SPECOPS_DATA_DIR="/d")
     assert (settings.store_url, settings.mlflow_uri) == ("sqlite:////d/specops.db", "sqlite:////d/mlflow.db")
     assert settings.checkpoints == Path("/d/checkpoints.txt")
+
+
+@pytest.mark.parametrize(("value", "meant"), [("true", True), ("1", True), ("False", False), ("0", False)])
+def test_a_switch_is_on_or_off(load, value, meant):
+    """In the environment as a word or a digit, in the file as TOML's own."""
+    assert load(SPECOPS_KEEP_SAMPLES=value).keep_samples is meant
+    assert load("keep_samples = true").keep_samples is True
+
+
+@pytest.mark.parametrize("line", ['keep_samples = "maybe"', "keep_samples = 1", "samples_days = true"])
+def test_a_switch_is_no_number(load, line):
+    """And a number is no switch."""
+    with pytest.raises(InvalidInput, match="must be"):
+        load(line)

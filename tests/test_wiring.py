@@ -13,6 +13,7 @@ from specops.core.rollout import Rollout, State, Step, StepKind
 from specops.errors import InvalidInput, PolicyError
 from specops.settings import Settings
 from specops.wiring import (
+    checkpoint_places,
     controller,
     current_rollout,
     gateway_of,
@@ -203,3 +204,10 @@ def test_a_rollout_that_ended_without_control_loses_its_traffic(house, remote, b
     abort_by_hand(house.store, "ro-1", reason="r", actor="ann", now=now())
     run_control(house, until=until(lambda: bool(remote.routes), asks=50), deliver_alerts=False)
     assert [(r["weight"], r["mirror"], r["rollout_id"]) for r in remote.routes] == [(0.0, 0.0, "ro-1")]
+
+
+def test_checkpoints_go_where_the_settings_say():
+    """None by default; a file, a repository, MLflow."""
+    assert checkpoint_places(Settings()) == ()
+    places = checkpoint_places(Settings(checkpoint_copy="c.txt", checkpoint_git="repo", checkpoint_mlflow=True))
+    assert [place.name for place in places] == ["c.txt", "git notes of repo", "MLflow"]

@@ -26,11 +26,11 @@ def upgrade() -> None:
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("dtype", sa.String(length=16), nullable=False),
         sa.Column("shape", sa.Text(), nullable=False),
-        sa.Column("sha256", sa.String(length=64), nullable=False),
+        sa.Column("digest", sa.String(length=80), nullable=False),
         sa.ForeignKeyConstraint(["artifact"], ["artifact.digest"], name=op.f("fk_tensor_artifact_artifact")),
         sa.PrimaryKeyConstraint("artifact", "file", "name", name=op.f("pk_tensor")),
     )
-    op.create_index(op.f("ix_tensor_sha256"), "tensor", ["sha256"], unique=False)
+    op.create_index(op.f("ix_tensor_digest"), "tensor", ["digest"], unique=False)
     op.create_table(
         "pair",
         sa.Column("digest", sa.String(length=64), nullable=False),

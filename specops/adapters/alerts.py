@@ -1,7 +1,7 @@
 """Alerts for a person on call, in Alertmanager's v2 form, and a small receiver of the same form.
 
-Called by the outbox after a verdict was committed; a lost alert never changes a verdict. An alert's identity is its label set,
-so labels say which rollout and check, never a reading: a value in a label would open an incident with every request.
+Called by the outbox after a verdict was committed; a lost alert never changes a verdict. What is told, and when it ends, is for
+`control.alarms`; here it is checked, sent and received. An alert's identity is its label set.
 Source: Alertmanager `api/v2/openapi.yaml`, `docs/alerts_api.md`.
 """
 
@@ -19,15 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
-from specops.core.rollout import Rollout
-from specops.core.verdict import Finding, Result, Verdict
 from specops.errors import InvalidInput, InvalidRecord, Unavailable
 
 ALERTS_PATH = "/api/v2/alerts"
-RUNBOOK = "docs/how-to/answer-an-alert.md"
 MAX_BODY_BYTES = 1 << 20
-NAMES = {Result.FAIL: "SpecopsCheckFailed", Result.ERROR: "SpecopsEvidenceUnusable", Result.INCONCLUSIVE: "SpecopsInconclusive"}
-SEVERITIES = {Result.FAIL: "critical", Result.ERROR: "warning", Result.INCONCLUSIVE: "info"}
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
@@ -90,49 +85,6 @@ class Alert:
             ends_at=datetime.fromisoformat(ends_at) if ends_at else None,
             generator_url=record.get("generatorURL"),
         )
-
-
-def alert_for(rollout: Rollout, verdict: Verdict, *, runbook: str = RUNBOOK, generator_url: str | None = None) -> Alert:
-    """Build the alert of a verdict that a person must know about.
-
-    The label set names rollout, releases and check, so repeated verdicts update one incident. The description carries the three
-    numbers that matter: the estimate, its limit, and how many requests it took.
-
-    Args:
-        rollout: the rollout after the action was taken.
-        verdict: FAIL, ERROR or INCONCLUSIVE.
-        runbook: link to what to do, put into the annotations.
-        generator_url: where the verdict can be read.
-
-    Raises:
-        InvalidInput: the verdict is PASS or PENDING; nobody is to be called.
-
-    """
-    if verdict.result not in NAMES:
-        raise InvalidInput(f"verdict of rollout {rollout.id} is {verdict.result}; only {', '.join(NAMES)} raise an alert")
-    finding = next((f for f in verdict.findings if f.result is verdict.result), None)
-    labels = {
-        "service": "specops",
-        "severity": SEVERITIES[verdict.result],
-        "rollout": rollout.id,
-        "candidate": rollout.candidate,
-        "baseline": rollout.baseline,
-        "check": finding.check if finding else "none",
-    }
-    annotations = {
-        "summary": f"rollout {rollout.id} is {rollout.state}: {labels['check']} says {verdict.result}",
-        "description": _describe(finding) if finding else f"no check could judge {verdict.outcomes} outcomes",
-        "runbook_url": runbook,
-        "owner": finding.owner if finding else "unowned",
-        "policy": verdict.policy_digest,
-    }
-    return Alert(
-        name=NAMES[verdict.result],
-        labels=labels,
-        annotations=annotations,
-        starts_at=verdict.at,
-        generator_url=generator_url,
-    )
 
 
 def post(url: str, alerts: Sequence[Alert], timeout_s: float = 5.0) -> None:
@@ -224,15 +176,6 @@ def fault(record: object) -> str | None:
         return f"unknown fields {sorted(unknown)}"
     bad_times = [name for name in ("startsAt", "endsAt") if name in record and not _is_time(record[name])]
     return f"{' and '.join(bad_times)} must be RFC 3339 with zone" if bad_times else None
-
-
-def _describe(finding: Finding) -> str:
-    """Return the three numbers that matter, and the evidence."""
-    estimate = "unknown" if finding.estimate is None else f"{finding.estimate:.4g}"
-    return (
-        f"{finding.metric} {estimate} {finding.unit}, limit {finding.limit:.4g} {finding.unit}, {finding.n} requests "
-        f"(e-value {finding.e_value:.4g}, acts at {finding.e_threshold:.4g}): {finding.reason}"
-    )
 
 
 def _is_text_map(value: object) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from specops.core.canonical import canonical, digest_of
+from specops.core.pair import Pair
 from specops.core.release import Artifact, Release
 from specops.core.slice import Evidence
 
@@ -37,12 +38,10 @@ def test_result(release: Release, policy_digest: str, verdict: dict[str, Any]) -
     return _statement([_subject(release.name, release.digest)], TEST_RESULT, predicate)
 
 
-def pair_proof(
-    digest: str, record: dict[str, Any], artifacts: Sequence[Artifact], evidence: Sequence[Evidence] = ()
-) -> bytes:
+def pair_proof(pair: Pair, artifacts: Sequence[Artifact], evidence: Sequence[Evidence] = ()) -> bytes:
     """Return the canonical bytes of a statement about a proven pair: its record, its members' files, digests of findings."""
     predicate = {
-        "pair": {"digest": {"sha256": digest}, "record": record},
+        "pair": {"digest": {"sha256": pair.digest}, "record": pair.to_record()},
         "members": [
             {
                 "kind": artifact.kind,
@@ -54,7 +53,7 @@ def pair_proof(
         ],
         "evidence": [{"kind": e.kind, "at": e.at, "digest": {"sha256": digest_of(e.payload)}} for e in evidence],
     }
-    return _statement([_subject("pair", digest)], PAIR, predicate)
+    return _statement([_subject("pair", pair.digest)], PAIR, predicate)
 
 
 def _named(findings: list[dict[str, Any]], results: frozenset[str]) -> list[str]:

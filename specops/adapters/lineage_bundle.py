@@ -13,7 +13,7 @@ import io
 import json
 import tarfile
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,9 @@ from specops.adapters.dsse import seal, unseal
 from specops.core.audit import AuditEntry, Checkpoint
 from specops.core.canonical import canonical
 from specops.core.merkle import leaf_hash, verify_inclusion
+from specops.core.pair import Pair
 from specops.core.release import Artifact, ArtifactKind, Edge, EdgeKind, FileDigest, Release, TensorDigest
-from specops.core.slice import Evidence, LineageSlice
+from specops.core.slice import Bundle, Evidence, LineageSlice, ProvenEntry
 from specops.errors import ChainBroken, InvalidInput, InvalidRecord, LineageBroken
 
 if TYPE_CHECKING:
@@ -30,28 +31,9 @@ if TYPE_CHECKING:
 
 FORMAT = "specops-lineage/1"
 MANIFEST, SEAL, KEY, CHECKPOINT = "manifest.json", "manifest.dsse.json", "key.pub", "checkpoint.txt"
-TABLES = ("artifacts", "edges", "releases", "pairs", "evidence", "policies", "audit")
+TABLES = ("artifacts", "edges", "releases", "pairs", "evidence", "audit")
 MAX_MEMBER_BYTES = 1 << 30
 SEAL_TYPE = "application/vnd.specops.lineage-manifest+json"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProvenEntry:
-    """An audit entry's exact bytes, its index, and the hashes that lead from it to the checkpoint's root."""
-
-    index: int
-    raw: bytes
-    proof: tuple[bytes, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bundle:
-    """What travels. `policies` are (digest, name, text); `note` is the signed checkpoint, empty when there is none."""
-
-    part: LineageSlice
-    policies: tuple[tuple[str, str, str], ...] = ()
-    audit: tuple[ProvenEntry, ...] = ()
-    note: str = ""
 
 
 def write_bundle(path: Path, bundle: Bundle, signer: "Signer") -> str:
@@ -111,9 +93,8 @@ def _rows(bundle: Bundle) -> dict[str, list[dict[str, Any]]]:
         "artifacts": [{"digest": a.digest} | asdict(a) for a in part.artifacts],
         "edges": [asdict(e) for e in part.edges],
         "releases": [{"digest": r.digest, "record": r.to_record()} for r in part.releases],
-        "pairs": [{"digest": digest, "record": record} for digest, record in part.pairs],
+        "pairs": [{"digest": p.digest, "record": p.to_record()} for p in part.pairs],
         "evidence": [asdict(e) for e in part.evidence],
-        "policies": [{"digest": digest, "name": name, "text": text} for digest, name, text in bundle.policies],
         "audit": [
             {"index": e.index, "raw": _encode(e.raw), "proof": [_encode(h) for h in e.proof]} for e in bundle.audit
         ],
@@ -126,7 +107,7 @@ def _bundle(subject: str, rows: dict[str, list[dict[str, Any]]], note: str) -> B
         artifacts=tuple(map(_artifact, rows["artifacts"])),
         edges=tuple(Edge(source=r["source"], kind=EdgeKind(r["kind"]), target=r["target"]) for r in rows["edges"]),
         releases=tuple(map(_release, rows["releases"])),
-        pairs=tuple((r["digest"], r["record"]) for r in rows["pairs"]),
+        pairs=tuple(map(_pair, rows["pairs"])),
         evidence=tuple(Evidence(**r) for r in rows["evidence"]),
     )
     decode = base64.b64decode
@@ -136,8 +117,7 @@ def _bundle(subject: str, rows: dict[str, list[dict[str, Any]]], note: str) -> B
         )
         for r in rows["audit"]
     )
-    policies = tuple((r["digest"], r["name"], r["text"]) for r in rows["policies"])
-    return Bundle(part=part, policies=policies, audit=audit, note=note)
+    return Bundle(part=part, audit=audit, note=note)
 
 
 def _artifact(row: dict[str, Any]) -> Artifact:
@@ -153,6 +133,12 @@ def _release(row: dict[str, Any]) -> Release:
     release = Release.from_record(row["record"])
     _same("release", release.name, release.digest, row["digest"])
     return release
+
+
+def _pair(row: dict[str, Any]) -> Pair:
+    pair = Pair.from_record(row["record"])
+    _same("pair", f"of {pair.target[:12]}", pair.digest, row["digest"])
+    return pair
 
 
 def _same(what: str, name: str, got: str, said: str) -> None:

@@ -1,7 +1,8 @@
 """The Ed25519 key that signs audit checkpoints, and the signed-note format that they travel in.
 
 Called by the CLI and the control loop through `core.audit.Signer` and `NoteOpener`. The key lives in a file of mode 0600, its
-public half in `<file>.pub`, which is all that `specops audit verify` needs. Where notes are kept is `store.checkpoints`' job.
+public half in `<file>.pub`; the public halves of earlier keys stay beside it as `audit-<id>.pub`. Those are all that
+`specops audit verify` needs. Where notes are kept is `store.checkpoints`' job.
 
 Source: C2SP signed-note and Go's golang.org/x/mod/sumdb/note, whose key lines are used as they are.
 """
@@ -9,10 +10,8 @@ Source: C2SP signed-note and Go's golang.org/x/mod/sumdb/note, whose key lines a
 import base64
 import binascii
 import hashlib
-import os
 import re
 import secrets
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -20,13 +19,13 @@ from typing import Self
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from specops.errors import ChainBroken, InvalidInput, RuleViolation, Unavailable
+from specops.adapters.key_files import check_private, read_text, replace_whole, write_once
+from specops.errors import ChainBroken, InvalidInput, Unavailable
 
 KEY_FILE = "audit.key"
 _ED25519 = b"\x01"
 _KEY_BYTES = 32
 _ID_BYTES = 4
-_LOOSE = stat.S_IRWXG | stat.S_IRWXO
 _NAME = re.compile(r"[^\s+]+")
 _DASH = "\u2014"  # a signature line starts with an em dash
 
@@ -50,7 +49,7 @@ class PublicKey:
         Raises:
             InvalidInput: it is missing or not a key line.
         """
-        return cls.from_line(_read(path))
+        return cls.from_line(read_text(path))
 
     @classmethod
     def from_line(cls, line: str) -> Self:
@@ -72,26 +71,58 @@ class PublicKey:
         Raises:
             ChainBroken: not a note, no line of this key, or a signature that does not hold.
         """
+        return KeyRing(keys=(self,)).open(note)
+
+    @property
+    def id(self) -> bytes:
+        """Four bytes that tell this key from others of its name."""
+        return _key_id(self.name, self.raw)
+
+    @property
+    def full_name(self) -> str:
+        """Return `name+id`, as key lines begin."""
+        return f"{self.name}+{self.id.hex()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRing:
+    """The present public key and those before it: a note that any of them has signed opens."""
+
+    keys: tuple[PublicKey, ...]
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read `audit.key.pub` and every `audit-*.pub` of a folder.
+
+        Raises:
+            InvalidInput: there is none, or one is not a key line.
+        """
+        paths = (folder / f"{KEY_FILE}.pub", *sorted(folder.glob("audit-*.pub")))
+        return cls(keys=tuple(dict.fromkeys(map(PublicKey.load, paths))))
+
+    def open(self, note: str) -> str:
+        """Return the text of a note that one of these keys has signed; lines of unknown keys are ignored.
+
+        Raises:
+            ChainBroken: not a note, no line of a known key, or a signature of one that does not hold.
+        """
         text, gap, lines = note.rpartition("\n\n")
         if not gap:
             raise ChainBroken("not a signed note: no empty line between text and signatures; it was cut or edited")
-        mine = [sig for name, sig in map(_signature, lines.splitlines()) if name == self.name and sig[:_ID_BYTES] == self._id]
+        known = {(key.name, key.id): key for key in self.keys}
+        signed = [(known.get((name, sig[:_ID_BYTES])), sig) for name, sig in map(_signature, lines.splitlines())]
+        mine = [(key, sig[_ID_BYTES:]) for key, sig in signed if key is not None]
         if not mine:
-            raise ChainBroken(
-                f"note {text.splitlines()[:2]} is not signed by {self.name}+{self._id.hex()}; was the signing key replaced?"
-            )
-        try:
-            for sig in mine:
-                Ed25519PublicKey.from_public_bytes(self.raw).verify(sig[_ID_BYTES:], f"{text}\n".encode())
-        except InvalidSignature as exc:
-            raise ChainBroken(
-                f"the signature of {self.name} does not fit the note {text.splitlines()[:2]}; it was edited"
-            ) from exc
+            names = " or ".join(key.full_name for key in self.keys)
+            raise ChainBroken(f"note {text.splitlines()[:2]} is not signed by {names}; was the signing key replaced?")
+        for key, signature in mine:
+            try:
+                Ed25519PublicKey.from_public_bytes(key.raw).verify(signature, f"{text}\n".encode())
+            except (InvalidSignature, ValueError) as exc:
+                raise ChainBroken(
+                    f"the signature of {key.name} does not fit the note {text.splitlines()[:2]}; it was edited"
+                ) from exc
         return f"{text}\n"
-
-    @property
-    def _id(self) -> bytes:
-        return _key_id(self.name, self.raw)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +142,8 @@ class Signer:
         """
         if not path.is_file():
             raise InvalidInput(f"no signing key at {path}; it is made at first use, so restore it from a backup")
-        if os.name == "posix" and (mode := stat.S_IMODE(path.stat().st_mode)) & _LOOSE:
-            raise RuleViolation(
-                f"signing key {path} can be read by others (mode {mode:04o}, expected 0600); run: chmod 600 {path}"
-            )
-        head, _, rest = _read(path).strip().partition("+KEY+")
+        check_private(path, "signing key")
+        head, _, rest = read_text(path).strip().partition("+KEY+")
         if head != "PRIVATE":
             raise InvalidInput(f"{path} is not a signing key; move it away and a new one is made")
         name, seed = _parse(rest.split("+", 2), f"signing key {path}", private=True)
@@ -159,11 +187,49 @@ def load_or_create(folder: Path, name: str = "specops/audit") -> Signer:
         if not path.exists():
             _create(path, Signer(name=name, seed=secrets.token_bytes(_KEY_BYTES)))
         signer, public = Signer.load(path), path.with_name(f"{KEY_FILE}.pub")
-        if not public.exists():
-            _write_once(public, f"{signer.public_key.to_line()}\n", mode=0o644)
+        line = f"{signer.public_key.to_line()}\n"
+        if not public.exists() or read_text(public).strip() != line.strip():  # a rotation was killed in between
+            replace_whole(public, line, mode=0o644)
     except OSError as exc:
         raise Unavailable(f"cannot keep the signing key in {folder}: {exc}; make the folder writable") from exc
     return signer
+
+
+def next_key(folder: Path) -> Signer:
+    """Return the key that is to follow the present one, made at the first call and kept as `audit.key.next`.
+
+    Raises:
+        RuleViolation: others can read the file.
+        InvalidInput: there is no present key, or a file is not a key.
+        Unavailable: the folder cannot be written.
+    """
+    path = folder / f"{KEY_FILE}.next"
+    try:
+        if not path.exists():
+            _create(path, Signer(name=Signer.load(folder / KEY_FILE).name, seed=secrets.token_bytes(_KEY_BYTES)))
+        return Signer.load(path)
+    except OSError as exc:
+        raise Unavailable(f"cannot keep the next signing key in {folder}: {exc}; make the folder writable") from exc
+
+
+def rotate(folder: Path) -> PublicKey:
+    """Put `audit.key.next` in the place of `audit.key`, keep the old public half for old notes, and return the new one.
+
+    The old private half is gone afterwards. Each step leaves the folder usable: killed in between, call it again.
+
+    Raises:
+        InvalidInput: there is no next key.
+        Unavailable: the folder cannot be written.
+    """
+    old, new = Signer.load(folder / KEY_FILE).public_key, Signer.load(folder / f"{KEY_FILE}.next").public_key
+    try:
+        replace_whole(folder / f"audit-{old.id.hex()}.pub", f"{old.to_line()}\n", mode=0o644)
+        replace_whole(folder / f"audit-{new.id.hex()}.pub", f"{new.to_line()}\n", mode=0o644)
+        (folder / f"{KEY_FILE}.next").replace(folder / KEY_FILE)
+        replace_whole(folder / f"{KEY_FILE}.pub", f"{new.to_line()}\n", mode=0o644)
+    except OSError as exc:
+        raise Unavailable(f"cannot change the signing key in {folder}: {exc}; make the folder writable") from exc
+    return new
 
 
 def _signature(line: str) -> tuple[str, bytes]:
@@ -195,29 +261,4 @@ def _create(path: Path, key: Signer) -> None:
     """Write a new private key, unless another process was first."""
     if not _NAME.fullmatch(key.name):
         raise InvalidInput(f"key name {key.name!r} must have no space and no plus sign")
-    _write_once(path, f"{key.to_line()}\n", mode=0o600)
-
-
-def _write_once(path: Path, text: str, *, mode: int) -> None:
-    """Write a whole file or nothing; an existing file wins."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(draft, path)
-    except FileExistsError:
-        pass
-    finally:
-        draft.unlink()
-
-
-def _read(path: Path) -> str:
-    """Read a small text file."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as exc:
-        raise InvalidInput(f"cannot read the key file {path}: {exc}") from exc
+    write_once(path, f"{key.to_line()}\n", mode=0o600)

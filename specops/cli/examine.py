@@ -7,11 +7,9 @@ import shutil
 import sqlite3
 from dataclasses import dataclass
 
-from specops.errors import SpecopsError
+from specops.errors import EXTRA_OF, SpecopsError
 from specops.settings import Settings, load_settings
 from specops.wiring import gateway_status, now, opened
-
-EXTRAS = {"torch": "torch", "mlflow": "mlflow", "great-expectations": "expectations"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +36,7 @@ def _versions() -> list[Line]:
             found=f"{version}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}",
         )
     ]
-    for package, extra in EXTRAS.items():
+    for package, extra in sorted(EXTRA_OF.items()):
         try:
             lines.append(Line(what=package, ok=True, found=importlib.metadata.version(package)))
         except importlib.metadata.PackageNotFoundError:
@@ -72,7 +70,7 @@ def _data(settings: Settings) -> list[Line]:
     except SpecopsError as error:
         return [Line(what="database", ok=False, found=str(error))]
     return [
-        Line(what="database", ok=True, found=settings.store_url),
+        Line(what="database", ok=True, found=settings.shown_store_url),
         Line(what="audit log", ok=True, found=f"{proof.size} entries, {proof.checkpoints} checkpoints agree"),
         Line(
             what="outbox",

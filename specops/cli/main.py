@@ -7,7 +7,21 @@ import sys
 
 import typer
 
-from specops.cli import audit, demo, engine, lineage, policy, report, rollout, serve
+from specops.cli import (  # noqa: F401  # each adds its commands to `lineage`
+    audit,
+    demo,
+    engine,
+    lineage,
+    lineage_add,
+    lineage_export,
+    lineage_import,
+    policy,
+    release,
+    report,
+    rollout,
+    samples,
+    serve,
+)
 from specops.errors import EXIT_DONE, EXIT_USAGE, EXTRA_OF, MissingExtra, SpecopsError, exit_code
 
 app = typer.Typer(
@@ -33,10 +47,12 @@ app.add_typer(engine.app, name="engine")
 app.add_typer(serve.gateway_app, name="gateway")
 app.add_typer(serve.control_app, name="control")
 app.add_typer(lineage.app, name="lineage")
+app.add_typer(release.app, name="release")
 app.add_typer(rollout.app, name="rollout")
 app.add_typer(policy.app, name="policy")
 app.add_typer(report.app, name="report")
 app.add_typer(audit.app, name="audit")
+app.add_typer(samples.app, name="samples")
 app.add_typer(demo.app, name="demo")
 
 

@@ -94,6 +94,8 @@ def status(
     )
     if rollout.reason:
         typer.echo(f"reason: {rollout.reason}")
+    if rollout.amendment:
+        typer.echo(f"proposed policy: {rollout.amendment[:12]} by {rollout.amendment_by}, waits for another person")
     typer.echo(
         "gateway: "
         + (
@@ -133,11 +135,102 @@ def rollback(rollout_id: Id, reason: Reason) -> None:
 
 
 @app.command()
-def approve(rollout_id: Id) -> None:
-    """Approve the gate a rollout waits at; the requester may not approve itself."""
+def amend(
+    rollout_id: Id, policy: Annotated[str, typer.Option(help="New policy: shipped name or path.")], reason: Reason
+) -> None:
+    """Propose another policy for a rollout; in force once another person approved it, judged on new outcomes only."""
+    from specops.control.amend import propose_amendment  # noqa: PLC0415
+    from specops.wiring import load_policy, now, opened  # noqa: PLC0415
+
+    rules, text = load_policy(policy)
+    with opened() as house:
+        who = house.settings.who
+        after = propose_amendment(
+            house.store, rollout_id, policy=rules, policy_text=text, reason=reason, actor=who, now=now()
+        )
+    typer.echo(f"{after.id}: policy {rules.name} proposed; another person puts it in force with:")
+    typer.echo(f"specops rollout approve {after.id} --amendment {rules.digest[:12]}")
+
+
+@app.command()
+def approve(
+    rollout_id: Id,
+    amendment: Annotated[str, typer.Option(help="Approve this proposed policy instead: 8 digits of its digest or more.")] = "",
+) -> None:
+    """Approve the gate a rollout waits at, or a proposed policy; who requested it may not approve it."""
+    from specops.control.amend import approve_amendment  # noqa: PLC0415
     from specops.control.rollouts import approve_by_hand  # noqa: PLC0415
     from specops.wiring import now, opened  # noqa: PLC0415
 
     with opened() as house:
-        approved = approve_by_hand(house.store, rollout_id, actor=house.settings.who, now=now())
+        who = house.settings.who
+        if amendment:
+            after = approve_amendment(house.store, rollout_id, digest=amendment, actor=who, now=now())
+            typer.echo(f"{after.id}: policy {after.policy_digest[:12]} in force, evidence begins anew")
+            return
+        approved = approve_by_hand(house.store, rollout_id, actor=who, now=now())
         typer.echo(f"{approved.id}: step {approved.step + 1} approved")
+
+
+@app.command()
+def confirm(
+    release: Annotated[str, typer.Argument(help="Release: name or id.")],
+    evaluation_set: Annotated[str, typer.Option("--set", help="SHA-256 of the held-out evaluation set.")],
+    result: Annotated[str, typer.Option(help="`passed` or `failed`, once the set was evaluated.")] = "",
+    figure: Annotated[list[str] | None, typer.Option(help="With --result: NAME=NUMBER, can be repeated.")] = None,
+) -> None:
+    """Use a held-out set for a release, before its results are seen; with --result, record them. Each set confirms once."""
+    from specops.control.confirm import begin_confirmation, read_figures, read_result, record_confirmation  # noqa: PLC0415
+    from specops.wiring import now, opened  # noqa: PLC0415
+
+    with opened() as house:
+        who = house.settings.who
+        if result:
+            passed, figures = read_result(result), read_figures(figure or [])
+            record_confirmation(
+                house.store, release, evaluation_set, passed=passed, figures=figures, actor=who, now=now()
+            )
+            typer.echo(f"{release}: {result} on set {evaluation_set[:12]}, recorded")
+            return
+        use = begin_confirmation(house.store, release, evaluation_set, actor=who, now=now())
+        typer.echo(f"{use.release_id}: set {evaluation_set[:12]} is used up now (use {use.uses} of this set); evaluate, then")
+        typer.echo(f"specops rollout confirm {release} --set {evaluation_set} --result passed --figure NAME=NUMBER")
+
+
+@app.command()
+def pause(rollout_id: Id, reason: Reason) -> None:
+    """Hold a running rollout at its step; it keeps its shares, and a FAIL still acts."""
+    _steer(rollout_id, "PAUSE", reason)
+
+
+@app.command()
+def resume(rollout_id: Id, reason: Reason) -> None:
+    """Let a paused rollout go on."""
+    _steer(rollout_id, "RESUME", reason)
+
+
+@app.command()
+def retry(rollout_id: Id, reason: Reason) -> None:
+    """Begin a fallen-back or paused rollout again at its first step, on new evidence."""
+    _steer(rollout_id, "RETRY", reason)
+
+
+@app.command()
+def finish(rollout_id: Id, reason: Reason) -> None:
+    """End a promoted rollout well: everybody and the alias stay on the candidate."""
+    _steer(rollout_id, "FINISH", reason)
+
+
+@app.command()
+def clear(rollout_id: Id, reason: Reason) -> None:
+    """Allow new rollouts of the candidate of a stopped rollout."""
+    _steer(rollout_id, "CLEAR", reason)
+
+
+def _steer(rollout_id: str, how: str, reason: str) -> None:
+    from specops.control.rollouts import Steer, steer  # noqa: PLC0415
+    from specops.wiring import now, opened  # noqa: PLC0415
+
+    with opened() as house:
+        after = steer(house.store, rollout_id, Steer[how], reason=reason, actor=house.settings.who, now=now())
+        typer.echo(f"{after.id}: {after.state}, step {after.step + 1}")

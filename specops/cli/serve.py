@@ -47,7 +47,7 @@ def control_serve() -> None:
     from specops.wiring import opened, run_control  # noqa: PLC0415
 
     with opened() as house:
-        typer.echo(f"control: database {house.settings.store_url}, gateway {house.settings.gateway_url}")
+        typer.echo(f"control: database {house.settings.shown_store_url}, gateway {house.settings.gateway_url}")
         run_control(house, until=_until_signalled())
 
 

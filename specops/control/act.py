@@ -6,13 +6,17 @@ process reads the evidence and the cursor, puts the route that the stored rollou
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from specops.control.alarms import settle
+from specops.control.amend import read_policy
 from specops.control.ports import Batch, Gateway, Store, Unit
+from specops.control.record import PRODUCTION, TAGS, record_action, return_alias
 from specops.core.judge import judge
-from specops.core.outcome import Outcome
+from specops.core.ladder import PlainHealth
+from specops.core.outcome import Arm, Finish, Kind, Outcome
 from specops.core.policy import Policy
 from specops.core.rollout import Action, ActionKind, Rollout, State, advance, roll_back
 from specops.core.route import Route
@@ -20,15 +24,8 @@ from specops.core.verdict import Result, Verdict
 from specops.core.window import Window, fold
 from specops.errors import IllegalTransition, StoreUnavailable
 
-PRODUCTION = "production"
+__all__ = ["PRODUCTION", "TAGS", "Controller", "Endpoints", "record_action", "return_alias", "route_of"]
 LEASE_S = 5.0
-RUNBOOK = "docs/how-to/answer-an-alert.md"
-TAGS = {
-    ActionKind.ADVANCE: "rollout:step:advanced",
-    ActionKind.PROMOTE: "rollout:release:promoted",
-    ActionKind.ROLL_BACK: "rollout:release:rolled_back",
-    ActionKind.PAUSE: "rollout:state:paused",
-}
 Check = Callable[[tuple[Outcome, ...], datetime], tuple[str, ...]]
 
 
@@ -45,6 +42,7 @@ class _Folded:
     """What one pass made of its outcomes: `taken` were consumed, `mine` belong to the rollout, `decided` moves it."""
 
     window: Window
+    plain: PlainHealth
     mine: tuple[Outcome, ...]
     taken: int
     verdict: Verdict | None
@@ -55,7 +53,8 @@ class _Folded:
 class Controller:
     """Judges one rollout and moves its traffic.
 
-    `clock` returns UTC now; `check` returns data errors of a batch (empty: usable).
+    `clock` returns UTC now; `check` returns data errors of a batch (empty: usable); `read_policy` parses the text of a policy
+    that takes the place of `policy` by amendment.
     """
 
     store: Store
@@ -68,11 +67,13 @@ class Controller:
     clock: Callable[[], datetime]
     check: Check
     verdict_every: int = 10
+    read_policy: Callable[[str], Policy] = read_policy
     _window: Window = field(init=False)
     _epoch: str | None = field(init=False, default=None)
     _cursor: int = field(init=False, default=0)
     _rollout: Rollout = field(init=False)
     _last: Result | None = field(init=False, default=None)
+    _plain: PlainHealth = field(init=False, default_factory=PlainHealth)  # only calls a person, so a restart may forget it
     _routed: int = field(init=False, default=0)  # version of the rollout that the gateway was last told
 
     @property
@@ -90,6 +91,7 @@ class Controller:
         with self.store.begin() as unit:
             self._take_lease(unit)
             self._rollout = unit.rollouts.get(self.rollout_id)
+            self._follow_policy(unit)
             stored = unit.windows.load(self.rollout_id)
             revision = unit.next_revision()
         self._window = Window.empty(self.policy)
@@ -101,6 +103,10 @@ class Controller:
         if self._rollout.is_terminal or self.gateway.status().get("tripped") is None:
             self._put(revision)  # a gateway that fell back is not armed again; the first pass rolls back
         return self._rollout
+
+    def _follow_policy(self, unit: Unit) -> None:
+        if self._rollout.policy_digest != self.policy.digest:
+            self.policy = self.read_policy(unit.policies.get(self._rollout.policy_digest))
 
     def _begin_after_history(self) -> None:
         """Pass over what the gateway holds from before this rollout: a trial is judged on its own data only (M13)."""
@@ -139,14 +145,20 @@ class Controller:
         lost = (f"gateway dropped {batch.dropped} outcomes before control read them",) if batch.dropped else ()
         with self.store.begin() as unit:
             self._take_lease(unit)
-            current = self._rollout = unit.rollouts.get(self.rollout_id)  # a person may have aborted or approved it
+            current = self._follow(unit)
+            found = unit.evidence.of(self.rollout_id)
             usable = () if faults else batch.outcomes[start:]
-            folded = self._fold(usable, (*faults, *lost, *_suite_errors(unit, self.rollout_id)), now)
+            folded = self._fold(usable, (*faults, *lost, *_suite_errors(found)), now)
             position = len(batch.outcomes) if faults else start + folded.taken
             decided = folded.decided
             if decided is None and batch.tripped and not current.is_terminal:
                 decided = roll_back(current, reason=f"the gateway fell back on its own: {batch.tripped}")
+            if decided is not None and decided.rollout.evidence != current.evidence:
+                folded = replace(folded, window=Window.empty(self.policy))  # to recover, or recovered: on new outcomes only
             revision = self._save(unit, folded, decided, batch.epoch, first + position, now)
+            if folded.verdict is not None:
+                rows = found if decided is None else None  # a decision has opened and closed alarms of its own
+                settle(unit, decided.rollout if decided else current, now, rows=rows, verdict=folded.verdict)
             if faults:
                 payload = {"outcomes": len(batch.outcomes), "errors": list(faults)}
                 unit.audit.append(
@@ -155,7 +167,7 @@ class Controller:
             has_restarted = self._epoch not in {None, batch.epoch}  # the gateway, perhaps without the route it had
             if revision is None and (has_restarted or current.version != self._routed):  # changed by hand, or the put failed
                 revision = unit.next_revision()
-        self._window, self._epoch, self._cursor = folded.window, batch.epoch, first + position
+        self._window, self._plain, self._epoch, self._cursor = folded.window, folded.plain, batch.epoch, first + position
         if folded.verdict is not None:
             self._last = folded.verdict.result
         if decided is not None:
@@ -164,31 +176,48 @@ class Controller:
             self._put(revision)
         return position, decided
 
+    def _follow(self, unit: Unit) -> Rollout:
+        """Load the rollout, which a person may have changed, and drop evidence and policy that it left behind."""
+        known = self._rollout
+        current = self._rollout = unit.rollouts.get(self.rollout_id)
+        self._follow_policy(unit)
+        if current.evidence != known.evidence:
+            self._window, self._last = Window.empty(self.policy), None
+        if current.state is not State.FALLEN_BACK:
+            self._plain = PlainHealth()
+        return current
+
     def _fold(self, outcomes: tuple[Outcome, ...], errors: tuple[str, ...], now: datetime) -> _Folded:
         """Fold and judge one outcome after the other, up to the first that moves the rollout; without any, judge once."""
-        current, window = self._rollout, self._window
+        current, window, plain = self._rollout, self._window, self._plain
         verdict, taken, mine = None, 0, []
         for outcome in outcomes:
             taken += 1
             if outcome.release_id not in (current.baseline, current.candidate):
                 continue  # traffic of an earlier route, still in flight when this rollout began
             mine.append(outcome)
+            if not current.counts(outcome):
+                continue  # on record, but from before the evidence in use began
+            if current.state is State.FALLEN_BACK:
+                plain = _seen(plain, outcome)
             window = fold(window, outcome, self.policy, promoted=current.state is State.PROMOTED)
             if current.is_terminal:
                 continue  # recorded for the report; there is nothing left to decide
-            verdict, action = self._decide(window, errors, now)
+            verdict, action = self._decide(window, plain, errors, now)
             if action.kind is not ActionKind.HOLD:
-                return _Folded(window=window, mine=tuple(mine), taken=taken, verdict=verdict, decided=action)
+                return _Folded(window=window, plain=plain, mine=tuple(mine), taken=taken, verdict=verdict, decided=action)
         decided = None
         if not outcomes and not current.is_terminal:
-            verdict, action = self._decide(window, errors, now)
+            verdict, action = self._decide(window, plain, errors, now)
             decided = action if action.kind is not ActionKind.HOLD else None
-        return _Folded(window=window, mine=tuple(mine), taken=taken, verdict=verdict, decided=decided)
+        return _Folded(window=window, plain=plain, mine=tuple(mine), taken=taken, verdict=verdict, decided=decided)
 
-    def _decide(self, window: Window, errors: tuple[str, ...], now: datetime) -> tuple[Verdict, Action]:
+    def _decide(
+        self, window: Window, plain: PlainHealth, errors: tuple[str, ...], now: datetime
+    ) -> tuple[Verdict, Action]:
         promoted = self._rollout.state is State.PROMOTED
         verdict = judge(self.policy, window, promoted=promoted, now=now, data_errors=errors)
-        return verdict, advance(self._rollout, verdict, candidate_outcomes=window.candidate_outcomes)
+        return verdict, advance(self._rollout, verdict, candidate_outcomes=window.candidate_outcomes, plain=plain)
 
     def _save(self, unit: Unit, folded: _Folded, decided: Action | None, epoch: str, cursor: int, now: datetime) -> int | None:
         window, verdict, mine = folded.window, folded.verdict, folded.mine
@@ -238,71 +267,13 @@ def route_of(rollout: Rollout, endpoints: Endpoints, revision: int) -> Route:
     )
 
 
-def record_action(
-    unit: Unit, action: Action, *, before: Rollout, actor: str, at: datetime, verdict: Verdict | None, deciding: Outcome | None
-) -> None:
-    """Write an action's audit entry and the side effects it owes, in the caller's transaction."""
-    rollout = action.rollout
-    payload: dict[str, Any] = {
-        "action": action.kind,
-        "reason": action.reason,
-        "step": rollout.step,
-        "from_step": before.step,
-        "weight": str(rollout.weight),
-        "mirror": str(rollout.mirror),
-        "state": rollout.state,
-        "candidate": rollout.candidate,
-        "baseline": rollout.baseline,
-        "policy": rollout.policy_digest,
-        "version": rollout.version,
-    }
-    if verdict is not None:
-        payload |= {"verdict": verdict.result, "outcomes": verdict.outcomes}
-    if deciding is not None:
-        payload |= {"deciding_request": deciding.request_id, "deciding_at": deciding.at.isoformat()}
-    unit.audit.append(tag=TAGS[action.kind], actor=actor, subject=rollout.id, payload=payload, at=at)
-    if action.kind is ActionKind.PROMOTE:
-        _move_alias(unit, rollout, rollout.candidate, actor, at)
-    if action.kind is ActionKind.ROLL_BACK:
-        unit.outbox.add("alert", f"{rollout.id}:rolled_back", alert_of(rollout, verdict, action.reason, at), at)
-        if unit.aliases.get(PRODUCTION) != rollout.baseline or before.state is State.PROMOTED:
-            _move_alias(unit, rollout, rollout.baseline, actor, at)
+def _seen(plain: PlainHealth, outcome: Outcome) -> PlainHealth:
+    """Count a live request of the baseline; what the client broke off, or had no right to ask, says nothing about it."""
+    if outcome.arm is not Arm.BASELINE or outcome.kind is not Kind.LIVE or outcome.finish in {Finish.ABORT, Finish.REJECTED}:
+        return plain
+    return plain.seen(is_error=outcome.finish is Finish.ERROR)
 
 
-def alert_of(rollout: Rollout, verdict: Verdict | None, reason: str, at: datetime) -> dict[str, Any]:
-    """Return the Alertmanager v2 alert of a roll-back. Labels hold identity only, so that repeats are one incident."""
-    finding = next((f for f in verdict.findings if f.result is verdict.result), None) if verdict else None
-    return {
-        "labels": {
-            "alertname": "SpecopsRolledBack",
-            "service": "specops",
-            "severity": "critical",
-            "rollout": rollout.id,
-            "candidate": rollout.candidate,
-            "baseline": rollout.baseline,
-            "check": finding.check if finding else "by_hand",
-        },
-        "annotations": {
-            "summary": f"rollout {rollout.id} rolled back, all traffic on {rollout.baseline}",
-            "description": reason,
-            "owner": finding.owner if finding else rollout.requested_by,
-            "policy": rollout.policy_digest,
-            "runbook_url": RUNBOOK,
-        },
-        "startsAt": at.isoformat(),
-    }
-
-
-def _move_alias(unit: Unit, rollout: Rollout, release_id: str, actor: str, at: datetime) -> None:
-    unit.aliases.set(PRODUCTION, release_id, actor, at)
-    unit.audit.append(
-        tag="release:alias:moved", actor=actor, subject=release_id, payload={"alias": PRODUCTION, "rollout": rollout.id}, at=at
-    )
-    unit.outbox.add(
-        "mlflow_alias", f"{rollout.id}:{rollout.version}:{PRODUCTION}", {"alias": PRODUCTION, "release": release_id}, at
-    )
-
-
-def _suite_errors(unit: Unit, rollout_id: str) -> list[str]:
-    suites = [e for e in unit.evidence.of(rollout_id) if e["kind"] == "data_suite"]
+def _suite_errors(found: list[dict[str, Any]]) -> list[str]:
+    suites = [e for e in found if e["kind"] == "data_suite"]
     return list(suites[-1]["payload"]["errors"]) if suites else []

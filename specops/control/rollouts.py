@@ -1,13 +1,37 @@
 """Starting rollouts and changing them by hand: load, ask `core.rollout`, save with an audit entry."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
-from specops.control.act import record_action
+from specops.control.alarms import settle
 from specops.control.ports import Store
+from specops.control.record import record_action, return_alias
+from specops.core.lossy import require_exact
 from specops.core.policy import Policy
-from specops.core.rollout import Rollout, Step, abort, approve, roll_back
+from specops.core.rollout import Rollout, State, Step, abort, approve, roll_back
+from specops.core.steer import clear, finish, pause, resume, retry
 from specops.errors import IllegalTransition
+
+
+class Steer(StrEnum):
+    """What a person does to a rollout; the value is the end of the audit tag `rollout:state:...`."""
+
+    PAUSE = "held"
+    RESUME = "resumed"
+    RETRY = "retried"
+    FINISH = "finished"
+    CLEAR = "cleared"
+
+
+_CHANGES: dict[Steer, Callable[..., Rollout]] = {
+    Steer.PAUSE: pause,
+    Steer.RESUME: resume,
+    Steer.RETRY: retry,
+    Steer.FINISH: finish,
+    Steer.CLEAR: clear,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +53,8 @@ def start(store: Store, plan: Plan, *, actor: str, now: datetime) -> Rollout:
     """Register policy and rollout before the first outcome (M13) and return the rollout.
 
     Raises:
-        IllegalTransition: another rollout is still running.
+        IllegalTransition: another rollout is still running, or the candidate was stopped and nobody cleared it.
+        IncompatibleRelease: the candidate's acceptance is lossy, and the policy does not allow that setting by name.
     """
     with store.begin() as unit:
         running = unit.rollouts.active()
@@ -39,6 +64,14 @@ def start(store: Store, plan: Plan, *, actor: str, now: datetime) -> Rollout:
                 f"specops rollout abort {running[0].id} --reason ..."
             )
         baseline, candidate = unit.releases.get(plan.baseline), unit.releases.get(plan.candidate)
+        stopped = [r for r in unit.rollouts.all() if r.state is State.STOPPED and not r.is_cleared]
+        for earlier in stopped:
+            if earlier.candidate == candidate.id:
+                raise IllegalTransition(
+                    f"candidate {candidate.id} was stopped in rollout {earlier.id}: {earlier.reason}; a person must clear it: "
+                    f"specops rollout clear {earlier.id} --reason ..."
+                )
+        require_exact(candidate, plan.policy.allow_lossy)
         unit.policies.add(plan.policy.digest, plan.policy.name, plan.policy_text)
         rollout = Rollout(
             id=plan.rollout_id,
@@ -83,9 +116,13 @@ def abort_by_hand(store: Store, rollout_id: str, *, reason: str, actor: str, now
         IllegalTransition: it has ended already.
     """
     with store.begin() as unit:
-        ended = abort(unit.rollouts.get(rollout_id), reason=reason)
+        before = unit.rollouts.get(rollout_id)
+        ended = abort(before, reason=reason)
         unit.rollouts.save(ended)
         unit.audit.append(tag="rollout:plan:aborted", actor=actor, subject=rollout_id, payload={"reason": reason}, at=now)
+        if before.state is State.PROMOTED:
+            return_alias(unit, ended, before=before, actor=actor, at=now)
+        settle(unit, ended, now)
     return ended
 
 
@@ -115,3 +152,21 @@ def approve_by_hand(store: Store, rollout_id: str, *, actor: str, now: datetime)
         unit.rollouts.save(approved)
         unit.audit.append(tag="rollout:gate:approved", actor=actor, subject=rollout_id, payload={"step": approved.step}, at=now)
     return approved
+
+
+def steer(store: Store, rollout_id: str, how: Steer, *, reason: str, actor: str, now: datetime) -> Rollout:
+    """Pause, resume, retry, finish or clear a rollout on a person's word; control follows at its next pass.
+
+    Raises:
+        IllegalTransition: its state does not allow that.
+    """
+    with store.begin() as unit:
+        before = unit.rollouts.get(rollout_id)
+        after = _CHANGES[how](before, reason=reason)
+        unit.rollouts.save(after)
+        if after.evidence != before.evidence:
+            unit.windows.clear(rollout_id)  # control begins behind what the gateway holds, on new evidence
+        payload = {"reason": reason, "state": after.state, "from_state": before.state, "version": after.version}
+        unit.audit.append(tag=f"rollout:state:{how}", actor=actor, subject=rollout_id, payload=payload, at=now)
+        settle(unit, after, now)
+    return after

@@ -1,26 +1,24 @@
-"""What an audit entry is, byte for byte, and whether a log of them still is what it was.
+"""What an audit entry and a checkpoint are, byte for byte, and what may be asked of whoever signs and keeps them.
 
-`store.audit` appends entries and keeps the frontier, `store.checkpoints` has heads signed, `store.verify` calls `verify_chain`:
-storing and signing are left to them. What this can show: any change made after a checkpoint that is kept outside the writer's
-reach. What it cannot: that an entry was true when it was written.
+`store.audit` appends entries, `core.chain` checks a log of them, `store.checkpoints` has heads signed; storing and signing are
+left to them.
 
-Sources: RFC 6962 (tree), RFC 8785 (bytes), C2SP tlog-checkpoint (note text).
+Sources: RFC 8785 (bytes), C2SP tlog-checkpoint (note text).
 """
 
 import base64
 import binascii
-import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol, Self
 
-from specops.core.canonical import canonical
-from specops.core.merkle import Frontier, leaf_hash
+from specops.core.canonical import canonical, read_canonical
 from specops.errors import ChainBroken, InvalidRecord
 
-_TAG = re.compile(r"[a-z][a-z0-9_]*(:[a-z][a-z0-9_]*){2}")
+TAG = re.compile(r"[a-z][a-z0-9_]*(:[a-z][a-z0-9_]*){2}")
+FIELDS = frozenset({"index", "tag", "actor", "subject", "payload", "at"})
+MAX_DIGITS = 19  # of a size: databases count in 63 bits
 _ROOT_BYTES = 32
 
 
@@ -41,7 +39,7 @@ class AuditEntry:
 
     def __post_init__(self) -> None:
         """Check the tag's grammar, the names and the zone."""
-        if not _TAG.fullmatch(self.tag):
+        if not TAG.fullmatch(self.tag):
             raise InvalidRecord(
                 f"audit tag {self.tag!r} is not source:subject:action in lower case, as in rollout:step:advanced"
             )
@@ -56,9 +54,17 @@ class AuditEntry:
         Raises:
             InvalidRecord: the payload has a value that canonical JSON cannot hold (NaN, an integer of 2**53 or more).
         """
+        record = {
+            "index": self.index,
+            "tag": self.tag,
+            "actor": self.actor,
+            "subject": self.subject,
+            "payload": self.payload,
+            "at": self.at.astimezone(UTC).isoformat(timespec="microseconds"),
+        }
         try:
-            return canonical(asdict(self) | {"at": self.at.astimezone(UTC).isoformat(timespec="microseconds")})
-        except ValueError as exc:
+            return canonical(record)
+        except (ValueError, RecursionError) as exc:
             raise InvalidRecord(f"payload of audit entry {self.tag} is not canonical JSON: {exc}; pass it as a string") from exc
 
     @classmethod
@@ -68,30 +74,62 @@ class AuditEntry:
         Raises:
             InvalidRecord: these are not the canonical bytes of an entry.
         """
-        try:
-            record = json.loads(raw)
-            entry = cls(**(record | {"at": datetime.fromisoformat(record["at"])}))
-        except (KeyError, TypeError, ValueError) as exc:
-            raise InvalidRecord(f"not an audit entry: {exc!r}") from exc
-        if entry.to_bytes() != raw:
-            raise InvalidRecord(f"audit entry {entry.index} is not in canonical form")
-        return entry
+        record = record_of(raw)
+        return cls(**(record | {"at": datetime.fromisoformat(record["at"])}))
+
+
+def record_of(raw: bytes) -> dict[str, Any]:
+    """Return the six fields of an entry from its bytes, all checks done, `at` as its text: what `from_bytes` is made of.
+
+    Raises:
+        InvalidRecord: these are not the canonical bytes of an entry.
+    """
+    try:
+        record = read_canonical(raw)
+    except ValueError as exc:
+        raise InvalidRecord(f"not an audit entry: {exc}") from exc
+    if type(record) is not dict or record.keys() != FIELDS:
+        raise InvalidRecord(f"not an audit entry: expected the fields {', '.join(sorted(FIELDS))}")
+    index, tag, at = record["index"], record["tag"], record["at"]
+    if type(index) is not int or index < 0 or type(record["payload"]) is not dict:
+        raise InvalidRecord("not an audit entry: its index is no number from 0, or its payload no object")
+    if type(tag) is not str or not TAG.fullmatch(tag):
+        raise InvalidRecord(f"not an audit entry: its tag {tag!r:.80} is not source:subject:action")
+    if not (record["actor"] and type(record["actor"]) is str and record["subject"] and type(record["subject"]) is str):
+        raise InvalidRecord("not an audit entry: it needs an actor and a subject")
+    if not _is_time(at):
+        raise InvalidRecord(f"not an audit entry: its time {at!r:.80} is not UTC with microseconds")
+    return record
+
+
+def _is_time(text: object) -> bool:
+    """Say whether this is the one text of a time in UTC."""
+    if type(text) is not str or not text.endswith("+00:00"):
+        return False
+    try:
+        return datetime.fromisoformat(text).isoformat(timespec="microseconds") == text
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A statement about the log at one size: its name (`origin`) and its root, 32 bytes."""
+    """A statement about the log at one size: its name (`origin`) and its root, 32 bytes.
+
+    `place` says where this copy was read, for messages only.
+    """
 
     origin: str
     size: int
     root: bytes
+    place: str = field(default="", compare=False)
 
     def to_text(self) -> str:
         """Return the note text of C2SP tlog-checkpoint: three lines, each ended by a newline."""
         return f"{self.origin}\n{self.size}\n{base64.b64encode(self.root).decode()}\n"
 
     @classmethod
-    def from_text(cls, text: str) -> Self:
+    def from_text(cls, text: str, *, place: str = "") -> Self:
         """Read a checkpoint from its note text; extension lines after the third are allowed and ignored.
 
         Raises:
@@ -102,9 +140,27 @@ class Checkpoint:
             origin, size, root = lines[0], int(lines[1]), base64.b64decode(lines[2], validate=True)
         except (IndexError, ValueError, binascii.Error) as exc:
             raise InvalidRecord(f"not a checkpoint note: {text!r}") from exc
-        if not origin or str(size) != lines[1] or size < 0 or len(root) != _ROOT_BYTES:
+        if not origin or str(size) != lines[1] or size < 0 or len(lines[1]) > MAX_DIGITS or len(root) != _ROOT_BYTES:
             raise InvalidRecord(f"not a checkpoint note: {text!r}")
-        return cls(origin=origin, size=size, root=root)
+        return cls(origin=origin, size=size, root=root, place=place)
+
+
+def split_notes(text: str, place: str) -> list[str]:
+    """Return the signed notes of a text that holds one after the other, each followed by an empty line.
+
+    Raises:
+        ChainBroken: the text ends within a note; `place` is named.
+    """
+    parts = text.split("\n\n")
+    if parts.pop() or len(parts) % 2:
+        raise ChainBroken(f"{place} ends within a note: it was cut or edited; restore it from a copy")
+    return [f"{body}\n\n{signatures}\n" for body, signatures in zip(parts[::2], parts[1::2], strict=True)]
+
+
+def size_in(note: str) -> int:
+    """Return the size that a note speaks of, signature unchecked; -1 when it speaks of none."""
+    line = note.split("\n", 2)[1] if note.count("\n") > 1 else ""
+    return int(line) if line.isdecimal() and line.isascii() and len(line) < MAX_DIGITS else -1
 
 
 class Signer(Protocol):
@@ -120,100 +176,33 @@ class Signer(Protocol):
         ...
 
 
+class CheckpointPlace(Protocol):
+    """Keeps signed notes outside the database, oldest first; nothing is ever changed there or removed.
+
+    Each method raises Unavailable when the place cannot be reached, ChainBroken when what it holds was cut.
+    """
+
+    @property
+    def name(self) -> str:
+        """What messages and the audit log call it."""
+        ...
+
+    def newest(self) -> int:
+        """Return the size of the newest checkpoint kept, -1 when there is none."""
+        ...
+
+    def append(self, note: str) -> None:
+        """Keep one more note."""
+        ...
+
+    def read(self) -> list[str]:
+        """Return all notes."""
+        ...
+
+
 class NoteOpener(Protocol):
     """Checks the signature of a signed note and returns its text; raises ChainBroken otherwise."""
 
     def open(self, note: str) -> str:
         """Return the signed text."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """An entry as stored: its number, its exact bytes, and the root after it (None where only the bytes were kept)."""
-
-    index: int
-    raw: bytes
-    root: bytes | None = None
-
-
-def verify_chain(links: Iterable[Link], *, head: Frontier | None = None, checkpoints: Sequence[Checkpoint] = ()) -> Frontier:
-    """Recompute the log from its bytes and compare it with all that was kept of it.
-
-    Args:
-        links: the entries in order of their index.
-        head: the frontier that the store keeps, if it is at hand.
-        checkpoints: signed heads, signatures already checked, in any order.
-
-    Returns:
-        The recomputed frontier.
-
-    Raises:
-        ChainBroken: names the first bad entry, or the shortest range that must hold it.
-    """
-    heads = _by_size(checkpoints)
-    frontier, proven = Frontier(), 0
-    for link in links:
-        frontier = _follow(frontier, link)
-        if frontier.size in heads:
-            if heads[frontier.size].root != frontier.root:
-                raise ChainBroken(_between(proven, frontier.size, f"the checkpoint at size {frontier.size}"))
-            proven = frontier.size
-    for size in sorted(heads):
-        if size > frontier.size:
-            raise ChainBroken(
-                f"audit entry {frontier.size} is missing: a checkpoint covers {size} entries, the log has {frontier.size}"
-            )
-    if head is not None:
-        _compare_head(frontier, head, proven)
-    return frontier
-
-
-def _by_size(checkpoints: Sequence[Checkpoint]) -> dict[int, Checkpoint]:
-    """Index checkpoints by size; two different ones of one size are a fork."""
-    heads: dict[int, Checkpoint] = {}
-    for checkpoint in checkpoints:
-        known = heads.setdefault(checkpoint.size, checkpoint)
-        if known.root != checkpoint.root:
-            raise ChainBroken(
-                f"two signed checkpoints at size {checkpoint.size} disagree: the log was forked before entry {checkpoint.size}"
-            )
-    empty = heads.pop(0, None)
-    if empty is not None and empty.root != Frontier().root:
-        raise ChainBroken("the checkpoint at size 0 has the root of a log that is not empty")
-    return heads
-
-
-def _follow(frontier: Frontier, link: Link) -> Frontier:
-    """Check one entry in its place and return the frontier after it."""
-    want = frontier.size
-    if link.index != want:
-        what = "missing" if link.index > want else "there twice or out of order"
-        raise ChainBroken(f"audit entry {want} is {what}: entry {link.index} stands in its place")
-    try:
-        entry = AuditEntry.from_bytes(link.raw)
-    except InvalidRecord as exc:
-        raise ChainBroken(f"audit entry {want} was altered: {exc}") from exc
-    if entry.index != want:
-        raise ChainBroken(f"audit entry {want} was altered: its bytes say that it is entry {entry.index}")
-    grown = frontier.append(leaf_hash(link.raw))
-    if link.root is not None and link.root != grown.root:
-        raise ChainBroken(f"audit entry {want} was altered: its bytes ({entry.tag}) do not give the root stored with it")
-    return grown
-
-
-def _compare_head(frontier: Frontier, head: Frontier, proven: int) -> None:
-    """Compare with the head that the store keeps."""
-    if frontier.size != head.size:
-        what = "missing" if frontier.size < head.size else "one that the log's head does not know"
-        raise ChainBroken(
-            f"audit entry {min(frontier.size, head.size)} is {what}: {frontier.size} entries, head says {head.size}"
-        )
-    if frontier != head:
-        raise ChainBroken(_between(proven, frontier.size, "the log's head"))
-
-
-def _between(proven: int, size: int, against: str) -> str:
-    """Say where the first bad entry must be."""
-    where = f"audit entry {proven} was" if size - proven == 1 else f"one of the audit entries {proven}..{size - 1} was"
-    return f"{where} altered: the recomputed root differs from {against}"

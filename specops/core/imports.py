@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from specops.core.release import Artifact, Edge
+from specops.core.safetensors import shown
 from specops.errors import InvalidRecord
 
 MAX_TEXT = 2_000  # characters kept of any text; a card's licence or a path is shorter
@@ -93,7 +94,7 @@ def describe_config(config: object, where: str) -> Description:
         return Description(role=_role(top), properties=properties, claims=claims)
     found = _speculators(_mapping(speculators, f"{where}: speculators_config"), where)
     return Description(
-        role=_role(top | {"algorithm": found["properties"].get("algorithm")}),
+        role=_role(dict(top) | {"algorithm": found["properties"].get("algorithm")}),
         properties=properties | found["properties"],
         claims=claims | found["claims"],
         num_speculative_tokens=found["k"],
@@ -171,7 +172,7 @@ def _mapping(value: object, where: str) -> Mapping[str, Any]:
 
 def _whole(value: object, where: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**53:
-        raise InvalidRecord(f"{where} must be a whole number above 0, got {str(value)[:40]!r}; download the file again")
+        raise InvalidRecord(f"{where} must be a whole number above 0, got {shown(value, 40)}; download the file again")
     return value
 
 

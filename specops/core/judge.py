@@ -1,17 +1,20 @@
-"""The judge: what the policy says about the evidence so far. Pure: same window, same policy, same verdict.
+"""The judge: what the policy says about the evidence so far. Pure: same window, same policy, same moment, same verdict.
 
-Called by `control` after each fold; `core.rollout.advance` turns the verdict into an action.
-
-Each check is a three-way decision. On trial: FAIL when "fine" is rejected, PASS when "worse than pass_at" is rejected, PENDING
-in between: absence of evidence never promotes. Promoted: FAIL when the detector reaches its run length, PASS otherwise. Fatal
-error classes bypass statistics. Unusable data makes the verdict ERROR, which only a FAIL outranks.
+Called by `control` after each fold; `core.rollout.advance` turns the verdict into an action. The three-way decision of a check
+is in `core.ruling`; here rulings become findings with intervals for people, and findings become a verdict. Fatal classes bypass
+statistics. Unusable data or a broken source makes the verdict ERROR, which only a FAIL outranks, and which ends when the data
+is sound again. Precursors are shown and never decide.
 """
 
 from datetime import datetime
 
-from specops.core.policy import Check, Metric, OnNoData, Policy
-from specops.core.verdict import Finding, Result, Verdict, worst
-from specops.core.window import Track, Window, require_same_policy
+from specops.core.check import Check
+from specops.core.ladder import Rung
+from specops.core.policy import Policy
+from specops.core.ruling import Ruling, rule
+from specops.core.track import Track
+from specops.core.verdict import Finding, Result, StratumFigure, Verdict, worst
+from specops.core.window import Window, require_same_policy
 from specops.stats.confidence import Interval, Moments, bernoulli_interval, bounded_interval
 from specops.stats.wealth import Null
 
@@ -20,40 +23,89 @@ INTERVAL_ALPHA = 0.05
 MOMENTS_ALPHA, GATE_ALPHA, PASS_ALPHA = 0.035, 0.005, 0.01
 
 
-def judge(policy: Policy, window: Window, *, promoted: bool, now: datetime, data_errors: tuple[str, ...] = ()) -> Verdict:
+def judge(
+    policy: Policy,
+    window: Window,
+    *,
+    promoted: bool,
+    now: datetime,
+    data_errors: tuple[str, ...] = (),
+    sources: tuple[str, ...] = (),
+    waiting_since: datetime | None = None,
+) -> Verdict:
     """Return the verdict on all evidence so far.
 
     Args:
         policy: the policy the window was folded under.
         window: the evidence.
         promoted: the candidate serves everyone: judge by the monitors.
-        now: time of the verdict, UTC; not used to decide.
+        now: time of the verdict, UTC; it decides nothing but whether a check has waited too long.
         data_errors: complaints of the data suite about the outcomes, one line each.
+        sources: what is wrong with where the data comes from, one line each: a failed scrape, a counter that went back.
+        waiting_since: from when a wait counts, such as the last resume by hand; the first outcome when None.
 
     Raises:
         InvalidRecord: the window was folded under another policy.
     """
     require_same_policy(window, policy)
-    one = _watched if promoted else _on_trial
-    tracks = zip(policy.checks, window.tracks, strict=True)
-    findings = (*_fatal(policy, window), *_data(data_errors), *(one(check, track) for check, track in tracks))
+    findings = [*_fatal(policy, window), *_complaints(data_errors, sources)]
+    waited_s = _waited_s(window, now, waiting_since)
+    for check, track in zip(policy.checks, window.tracks, strict=True):
+        ruling = rule(check, track, promoted=promoted, waited_s=waited_s)
+        if ruling is not None:
+            findings.append(_finding(check, track, ruling, promoted=promoted))
+    if all(f.precursor for f in findings):
+        reason = f"no check of policy {policy.name} has anything to say at this stage; add one against a fixed limit"
+        findings.append(_plain("policy", Result.ERROR, reason, metric="policy", count=0, limit=1))
     return Verdict(
-        result=worst([f.result for f in findings]),
-        findings=findings,
+        result=worst([f.result for f in findings if not f.precursor]),
+        findings=tuple(findings),
         policy_digest=policy.digest,
         outcomes=window.outcomes,
         at=now,
     )
 
 
+def glance(
+    policy: Policy,
+    window: Window,
+    *,
+    promoted: bool,
+    now: datetime,
+    data_errors: tuple[str, ...] = (),
+    sources: tuple[str, ...] = (),
+    waiting_since: datetime | None = None,
+) -> Result:
+    """Return the result that `judge` would give, without intervals and sentences: cheap enough for every outcome.
+
+    Raises:
+        InvalidRecord: the window was folded under another policy.
+    """
+    require_same_policy(window, policy)
+    waited_s = _waited_s(window, now, waiting_since)
+    counts = window.fatal_counts
+    results = [Result.FAIL for name, count in policy.fatal if counts.get(name, 0) >= count]
+    results += [Result.ERROR] * bool(data_errors or sources)
+    for check, track in zip(policy.checks, window.tracks, strict=True):
+        ruling = None if check.precursor else rule(check, track, promoted=promoted, waited_s=waited_s)
+        if ruling is not None:
+            results.append(ruling.result)
+    return worst(results)
+
+
+def _waited_s(window: Window, now: datetime, since: datetime | None) -> float:
+    since = since or window.began_at
+    return (now - since).total_seconds() if since else 0.0
+
+
 def _fatal(policy: Policy, window: Window) -> list[Finding]:
     """Return a FAIL for each fatal class that reached its count; its numbers are counts, not e-values."""
-    seen = dict(window.errors)
+    seen = window.fatal_counts
     return [
         _plain(
             f"fatal:{name}",
             Result.FAIL,
-            f"{seen[name]} request(s) of the candidate ended with {name}; policy {policy.name} fails at {count}",
+            _fatal_text(policy, name, seen[name], count),
             metric="error",
             count=seen[name],
             limit=count,
@@ -63,11 +115,22 @@ def _fatal(policy: Policy, window: Window) -> list[Finding]:
     ]
 
 
-def _data(complaints: tuple[str, ...]) -> list[Finding]:
-    if not complaints:
-        return []
-    reason = f"outcomes are unusable, nothing is decided on them: {'; '.join(complaints)}"
-    return [_plain("data", Result.ERROR, reason, metric="data", count=len(complaints), limit=1)]
+def _fatal_text(policy: Policy, name: str, seen: int, count: int) -> str:
+    if name.startswith("acceptance_pinned"):
+        what = "nothing" if name.endswith("low") else "everything"
+        return f"{seen} requests of the candidate in a row had {what} accepted ({name}); policy {policy.name} fails at {count}"
+    return f"{seen} request(s) of the candidate ended with {name}; policy {policy.name} fails at {count}"
+
+
+def _complaints(data_errors: tuple[str, ...], sources: tuple[str, ...]) -> list[Finding]:
+    found = []
+    if data_errors:
+        reason = f"outcomes are unusable, nothing is decided on them: {'; '.join(data_errors)}"
+        found.append(_plain("data", Result.ERROR, reason, metric="data", count=len(data_errors), limit=1))
+    if sources:
+        reason = f"the source of the data is broken, nothing is decided until it is back: {'; '.join(sources)}"
+        found.append(_plain("source", Result.ERROR, reason, metric="source", count=len(sources), limit=1))
+    return found
 
 
 def _plain(check: str, result: Result, reason: str, *, metric: str, count: int, limit: int) -> Finding:
@@ -75,74 +138,49 @@ def _plain(check: str, result: Result, reason: str, *, metric: str, count: int, 
     return Finding(
         check=check, result=result, metric=metric, n=count, estimate=float(count), low=None, high=None, limit=float(limit),
         unit="count", e_value=float(count), e_threshold=float(limit), pass_e_value=None, pass_threshold=None, owner="",
-        reason=reason,
+        reason=reason, action=Rung.ROLL_BACK if result is Result.FAIL else Rung.ABSTAIN,
     )  # fmt: skip
 
 
-def _on_trial(check: Check, track: Track) -> Finding:
-    interval = _trial_interval(check, track)
-    n, peak, for_pass = track.moments.n, track.gate.peak, track.non_inferior.e_value
-    measured = _measured(check, interval)
-    if peak >= check.fail_threshold:
-        text = f"{_breach(check, track, measured)}: e-value {peak:.2g} >= {check.fail_threshold:.4g} after {n} requests"
-        result = Result.FAIL
-    elif (silent := _silence(check, track, n)) is not None:
-        result, text = silent
-    elif n < check.min_requests:
-        result, text = Result.PENDING, f"{measured}: {n} of {check.min_requests} requests with {check.metric}"
-    else:
-        result, text = _promotion(check, n, peak, for_pass, measured)
-    return _finding(check, result, interval, text, n=n, against=(peak, check.fail_threshold), for_pass=for_pass)
+def _finding(check: Check, track: Track, ruling: Ruling, *, promoted: bool) -> Finding:
+    interval = _interval(check, track.promoted, INTERVAL_ALPHA) if promoted else _trial_interval(check, track)
+    measured = _measured(check, interval) + (" since promotion" if promoted else "")
+    interval = _in_unit(check, interval)
+    estimate, low, high = (interval.estimate, interval.low, interval.high) if interval else (None, None, None)
+    return Finding(
+        check=check.name, result=ruling.result, metric=check.metric.value, n=ruling.n, limit=check.limit, unit=check.unit,
+        owner=check.owner, estimate=estimate, low=low, high=high, e_value=ruling.e_value, e_threshold=ruling.bar,
+        pass_e_value=ruling.pass_e, pass_threshold=check.pass_threshold if ruling.pass_e is not None else None,
+        reason=f"{ruling.sentence(measured)} (owner {check.owner})", action=check.on_fail, precursor=check.precursor,
+        strata=_figures(check, track),
+    )  # fmt: skip
 
 
-def _promotion(check: Check, n: int, peak: float, for_pass: float, measured: str) -> tuple[Result, str]:
-    """Return PASS when "worse than pass_at" is rejected, else PENDING; both with the numbers."""
-    if for_pass >= check.pass_threshold:
-        proven = f"{'above' if check.null is Null.AT_LEAST else 'below'} {check.pass_at:g}"
-        return Result.PASS, f"{measured} is {proven}: e-value {for_pass:.2g} >= {check.pass_threshold:.4g} after {n} requests"
-    return Result.PENDING, (
-        f"{measured} is undecided after {n} requests: against {check.limit:g} e-value {peak:.2g} < {check.fail_threshold:.4g}, "
-        f"for {check.pass_at:g} e-value {for_pass:.2g} < {check.pass_threshold:.4g}"
-    )
-
-
-def _watched(check: Check, track: Track) -> Finding:
-    n, peak, bar = track.promoted.n, track.monitor.peak, check.monitor_threshold
-    interval = _interval(check, track.promoted, INTERVAL_ALPHA)
-    measured = f"{_measured(check, interval)} since promotion"
-    if peak >= bar:
-        text = f"{_breach(check, track, measured)}: detector {peak:.2g} >= {bar:.4g} after {n} requests"
-        result = Result.FAIL
-    elif (silent := _silence(check, track, n)) is not None:
-        result, text = silent
-    else:
-        result, text = Result.PASS, f"{measured}: detector {track.monitor.e_value:.2g} < {bar:.4g} after {n} requests"
-    return _finding(check, result, interval, text, n=n, against=(peak, bar), for_pass=None)
-
-
-def _breach(check: Check, track: Track, measured: str) -> str:
-    """Return what is out of bounds, the newest requests first: a mean over everything hides a change."""
-    recent = sum(track.recent) / len(track.recent)
-    side = "below" if check.null is Null.AT_LEAST else "above"
-    if track.moments.n <= len(track.recent):
-        return f"{measured} is {side} {check.limit:g}"
-    return f"{measured}, last {len(track.recent)} requests {recent:.2f}, is {side} {check.limit:g}"
-
-
-def _silence(check: Check, track: Track, n: int) -> tuple[Result, str] | None:
-    """Return what to say when the metric stays away: no value yet, or none in the last `min_requests` completed requests."""
-    if n > 0 and track.gap < check.min_requests:
-        return None
-    fails = check.on_no_data is OnNoData.FAIL and track.gap >= check.min_requests
-    if track.gap == 0:
-        return Result.PENDING, f"no request with {check.metric} yet"
-    text = f"no data: the last {track.gap} completed requests carried no {check.metric}, {n} before did"
-    return (Result.FAIL if fails else Result.PENDING), f"{text}; on_no_data is {check.on_no_data}"
+def _figures(check: Check, track: Track) -> tuple[StratumFigure, ...]:
+    if check.strata is None or track.strata is None:
+        return ()
+    sides = track.strata
+    parts = zip(sides.gate.names, sides.gate.wealths, sides.non_inferior.wealths, sides.non_inferior.moments, strict=True)
+    return tuple(
+        StratumFigure(
+            label=label, n=worse.n, limit=check.limit_of(i), e_value=gate.e_value, pass_e_value=worse.e_value,
+            estimate=None if moments.mean is None else check.from_sample(moments.mean),
+        )
+        for i, (label, gate, worse, moments) in enumerate(parts)
+    )  # fmt: skip
 
 
 def _interval(check: Check, moments: Moments, alpha: float) -> Interval | None:
-    family = bounded_interval if check.metric is Metric.ACCEPTANCE_RATE else bernoulli_interval
+    family = bounded_interval if check.is_bounded else bernoulli_interval
     return family(moments, alpha)
+
+
+def _in_unit(check: Check, interval: Interval | None) -> Interval | None:
+    """Return the interval in the unit of the limit; samples of pairs are on a scale of their own."""
+    if interval is None:
+        return None
+    at = check.from_sample
+    return Interval(estimate=at(interval.estimate), low=at(interval.low), high=at(interval.high))
 
 
 def _trial_interval(check: Check, track: Track) -> Interval | None:
@@ -151,7 +189,7 @@ def _trial_interval(check: Check, track: Track) -> Interval | None:
     if interval is None:
         return None
     low, high, mean = interval.low, interval.high, interval.estimate
-    for wealth, alpha in ((track.gate, GATE_ALPHA), (track.non_inferior, PASS_ALPHA)):
+    for wealth, alpha in ((track.gate, GATE_ALPHA), (track.non_inferior, PASS_ALPHA)):  # unused ones stay at 1
         edge = wealth.bets.limit
         if wealth.peak < 1.0 / alpha:
             continue
@@ -163,26 +201,7 @@ def _trial_interval(check: Check, track: Track) -> Interval | None:
 
 
 def _measured(check: Check, interval: Interval | None) -> str:
-    subject = f"{check.metric}" if check.limit_s is None else f"share of requests with {check.metric} over {check.limit_s:g} s"
-    if interval is None:
-        return f"{subject} unknown"
-    return f"{subject} {interval.estimate:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
-
-
-def _finding(
-    check: Check,
-    result: Result,
-    interval: Interval | None,
-    text: str,
-    *,
-    n: int,
-    against: tuple[float, float],
-    for_pass: float | None,
-) -> Finding:
-    estimate, low, high = (interval.estimate, interval.low, interval.high) if interval else (None, None, None)
-    return Finding(
-        check=check.name, result=result, metric=check.metric.value, n=n, limit=check.limit, unit=check.unit, owner=check.owner,
-        estimate=estimate, low=low, high=high,
-        e_value=against[0], e_threshold=against[1], pass_e_value=for_pass,
-        pass_threshold=check.pass_threshold if for_pass is not None else None, reason=f"{text} (owner {check.owner})",
-    )  # fmt: skip
+    seen = _in_unit(check, interval)
+    return (
+        f"{check.subject} unknown" if seen is None else f"{check.subject} {seen.estimate:.2f} [{seen.low:.2f}, {seen.high:.2f}]"
+    )

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from specops.core.lossy import LOSSY_KEYS, is_lossy
 from specops.core.release import Edge, Release
 from specops.errors import InvalidRecord
 
@@ -52,24 +53,13 @@ _PLAIN: dict[str, tuple[Effect, str]] = {
     "method": (Effect.SPEED, _EXACT),
     "draft": (Effect.SPEED, _EXACT),
     "num_speculative_tokens": (Effect.SPEED, _EXACT),
+    "pair": (Effect.NEITHER, "the proof that its parts fit; the parts are compared for themselves"),
+    "chat_template": (Effect.OUTPUT_AND_SPEED, "the model reads another prompt"),
+    "generation_config": (Effect.OUTPUT_AND_SPEED, "requests that set nothing get other sampling defaults"),
+    "prompts": (Effect.OUTPUT_AND_SPEED, "the model reads another prompt"),
+    "sampling": (Effect.OUTPUT_AND_SPEED, "requests that set nothing are sampled in another way"),
+    "lossy": (Effect.NEITHER, "what was allowed by name; the setting is compared for itself"),
 }
-# Settings that trade exactness for acceptance (vLLM, transformers, SGLang); others only change the proposals.
-_LOSSY = frozenset(
-    {
-        "synthetic_acceptance_rate",
-        "synthetic_acceptance_rates",
-        "synthetic_acceptance_length",
-        "posterior_alpha",
-        "posterior_threshold",
-        "acceptance_method",
-        "assistant_ensemble_weight",
-        "accept_threshold_single",
-        "accept_threshold_acc",
-    }
-)
-_EXACT_RULES = frozenset(
-    {None, "standard", "block", "strict", "probabilistic"}
-)  # vLLM 0.19 to 0.33; synthetic and fly are lossy
 _ADDRESS = frozenset({"host", "port", "url", "base_url", "served_model_name", "api_key", "log_level", "log_file"})
 
 
@@ -109,8 +99,8 @@ def _effect(component: str, values: tuple[Any, Any], right: Release) -> tuple[Ef
             return Effect.SPEED, "the draft speaks the target's vocabulary; " + _EXACT
         return Effect.OUTPUT_AND_SPEED, "the draft's vocabulary is not the target's: its proposals may mean other text"
     if section == "speculative_config":
-        lossy_rule = key == "rejection_sample_method" and not _EXACT_RULES.issuperset(values)
-        if key.split(".")[0] in _LOSSY or lossy_rule:
+        lossy_rule = key == "rejection_sample_method" and any(is_lossy(key, value) for value in values)
+        if key.split(".")[0] in LOSSY_KEYS or lossy_rule:
             return Effect.OUTPUT_AND_SPEED, "a lossy acceptance rule changes the output law"
         return Effect.SPEED, _EXACT
     if section == "engine" and key.split(".")[-1] in _ADDRESS:

@@ -5,14 +5,17 @@ Source: RFC 6962 section 2.1 for the tree, RFC 9162 sections 2.1.3 and 2.1.4 for
 """
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Self
 
 from specops.errors import InvalidRecord
 
 EMPTY_ROOT = hashlib.sha256(b"").digest()
 _HASH_BYTES = 32
+Range = tuple[int, int]
+"""Leaves from a number up to, and without, another."""
 
 
 def leaf_hash(data: bytes) -> bytes:
@@ -70,17 +73,90 @@ class Frontier:
         return cls(size=size, peaks=tuple(raw[i : i + _HASH_BYTES] for i in range(0, len(raw), _HASH_BYTES)))
 
 
-def root_of(leaves: Sequence[bytes]) -> bytes:
+@dataclass(slots=True)
+class Growth:
+    """A frontier that grows in place: what `Frontier.append` does, without a new object for each of a million entries."""
+
+    size: int = 0
+    peaks: list[bytes] = field(default_factory=list)
+
+    def append(self, leaf: bytes) -> None:
+        """Add one leaf hash."""
+        peaks, carry, size = self.peaks, leaf, self.size
+        while size & 1:
+            carry, size = hashlib.sha256(b"\x01" + peaks.pop() + carry).digest(), size >> 1
+        peaks.append(carry)
+        self.size += 1
+
+    @property
+    def root(self) -> bytes:
+        """The tree's root, 32 bytes."""
+        if not self.peaks:
+            return EMPTY_ROOT
+        smaller = reversed(self.peaks)
+        value = next(smaller)
+        for peak in smaller:
+            value = hashlib.sha256(b"\x01" + peak + value).digest()
+        return value
+
+    def frontier(self) -> Frontier:
+        """Return the present state as a value."""
+        return Frontier(size=self.size, peaks=tuple(self.peaks))
+
+
+def root_of(leaves: Iterable[bytes]) -> bytes:
     """Return the root over leaf hashes."""
-    frontier = Frontier()
+    growth = Growth()
     for leaf in leaves:
-        frontier = frontier.append(leaf)
-    return frontier.root
+        growth.append(leaf)
+    return growth.root
+
+
+def roots_of(leaves: Iterable[bytes], ranges: Sequence[Range]) -> tuple[bytes, ...]:
+    """Return the root over each range of leaves, in the order of `ranges`, in one pass and with O(log n) memory.
+
+    Args:
+        leaves: all leaf hashes from number 0 on; read no further than the last range.
+        ranges: (first, end) with first < end, no two of which overlap.
+
+    Raises:
+        InvalidRecord: the leaves end before a range does.
+    """
+    found: dict[Range, bytes] = {}
+    rest, numbered = iter(leaves), 0
+    for first, end in sorted(ranges):
+        growth = Growth()
+        for leaf in islice(rest, first - numbered, end - numbered):
+            growth.append(leaf)
+        if growth.size != end - first:
+            raise InvalidRecord(f"the leaves end before number {end - 1}; the log is shorter than the proof needs")
+        found[first, end], numbered = growth.root, end
+    return tuple(found[one] for one in ranges)
 
 
 def _split(size: int) -> int:
     """Return the largest power of two below `size` (size >= 2)."""
     return 1 << ((size - 1).bit_length() - 1)
+
+
+def inclusion_ranges(size: int, index: int) -> tuple[Range, ...]:
+    """Return the ranges of leaves whose roots are the inclusion proof of leaf `index` (from 0), lowest first.
+
+    Raises:
+        InvalidRecord: there is no such leaf.
+    """
+    if not 0 <= index < size:
+        raise InvalidRecord(f"no leaf {index} in a tree of {size}; ask for one in [0, {size})")
+    first, end, ranges = 0, size, []
+    while end - first > 1:
+        middle = first + _split(end - first)
+        if index < middle:
+            ranges.append((middle, end))
+            end = middle
+        else:
+            ranges.append((first, middle))
+            first = middle
+    return tuple(reversed(ranges))
 
 
 def inclusion_proof(leaves: Sequence[bytes], index: int) -> tuple[bytes, ...]:
@@ -89,14 +165,7 @@ def inclusion_proof(leaves: Sequence[bytes], index: int) -> tuple[bytes, ...]:
     Raises:
         InvalidRecord: there is no such leaf.
     """
-    if not 0 <= index < len(leaves):
-        raise InvalidRecord(f"no leaf {index} in a tree of {len(leaves)}; ask for one in [0, {len(leaves)})")
-    if len(leaves) == 1:
-        return ()
-    k = _split(len(leaves))
-    if index < k:
-        return (*inclusion_proof(leaves[:k], index), root_of(leaves[k:]))
-    return (*inclusion_proof(leaves[k:], index - k), root_of(leaves[:k]))
+    return roots_of(leaves, inclusion_ranges(len(leaves), index))
 
 
 def verify_inclusion(leaf: bytes, index: int, size: int, proof: Sequence[bytes], root: bytes) -> bool:
@@ -123,25 +192,40 @@ def _climb(at: int, last: int) -> tuple[int, int]:
     return at, last
 
 
+def consistency_ranges(size: int, old_size: int) -> tuple[Range, ...]:
+    """Return the ranges whose roots show that the first `old_size` of `size` leaves are a prefix of all of them.
+
+    SUBPROOF of RFC 6962 without recursion: `whole` says that the verifier knows the subtree's root already.
+
+    Raises:
+        InvalidRecord: `old_size` is not in [0, size].
+    """
+    if not 0 <= old_size <= size:
+        raise InvalidRecord(f"old size {old_size} is not in [0, {size}]")
+    if old_size in (0, size):
+        return ()
+    first, end, whole = 0, size, True
+    ranges: list[Range] = []
+    while old_size != end:
+        middle = first + _split(end - first)
+        if old_size <= middle:
+            ranges.append((middle, end))
+            end = middle
+        else:
+            ranges.append((first, middle))
+            first, whole = middle, False
+    if not whole:
+        ranges.append((first, end))
+    return tuple(reversed(ranges))
+
+
 def consistency_proof(leaves: Sequence[bytes], old_size: int) -> tuple[bytes, ...]:
     """Return the hashes which show that the first `old_size` leaves are a prefix of all of them.
 
     Raises:
         InvalidRecord: `old_size` is not in [0, number of leaves].
     """
-    if not 0 <= old_size <= len(leaves):
-        raise InvalidRecord(f"old size {old_size} is not in [0, {len(leaves)}]")
-    return _subproof(leaves, old_size, whole=True) if 0 < old_size < len(leaves) else ()
-
-
-def _subproof(leaves: Sequence[bytes], old_size: int, *, whole: bool) -> tuple[bytes, ...]:
-    """SUBPROOF of RFC 6962; `whole` says that the verifier knows this subtree's root already."""
-    if old_size == len(leaves):
-        return () if whole else (root_of(leaves),)
-    k = _split(len(leaves))
-    if old_size <= k:
-        return (*_subproof(leaves[:k], old_size, whole=whole), root_of(leaves[k:]))
-    return (*_subproof(leaves[k:], old_size - k, whole=False), root_of(leaves[:k]))
+    return roots_of(leaves, consistency_ranges(len(leaves), old_size))
 
 
 def verify_consistency(old_size: int, new_size: int, old_root: bytes, new_root: bytes, proof: Sequence[bytes]) -> bool:

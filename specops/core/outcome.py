@@ -94,7 +94,11 @@ def acceptance_of(metrics: object) -> Acceptance | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One request on one arm. Times in seconds; `at` is when the answer ended (UTC)."""
+    """One request on one arm. Times in seconds; `at` is when the answer ended (UTC).
+
+    `share` is the candidate's share of live requests at the moment when this one was assigned; None where nothing was assigned
+    (shadow, offline, retries, requests that no arm is judged by).
+    """
 
     request_id: str
     arm: Arm
@@ -112,11 +116,14 @@ class Outcome:
     text_sha256: str | None = None
     retried_on_baseline: bool = False
     assigned: Arm | None = None
+    share: float | None = None
 
     def __post_init__(self) -> None:
         """Check times and zone."""
         if self.at.tzinfo is None:
             raise InvalidRecord(f"outcome {self.request_id} has a time without zone: {self.at.isoformat()}; use UTC")
+        if self.share is not None and not 0.0 <= self.share <= 1.0:
+            raise InvalidRecord(f"outcome {self.request_id} has a share of {self.share}; it must be in [0, 1]")
         if self.e2e_s < 0 or (self.ttft_s is not None and self.ttft_s < 0):
             raise InvalidRecord(f"outcome {self.request_id} has a negative duration: e2e_s={self.e2e_s}, ttft_s={self.ttft_s}")
 

@@ -47,16 +47,17 @@ class FileDigest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorDigest:
-    """One tensor: the file it lies in, its type and shape, and SHA-256 over type, shape and bytes.
+    """One tensor: the file it lies in, its type and shape, and a digest over type, shape and bytes.
 
-    Equal tensors in other files, or under other names, have equal digests.
+    `digest` names its algorithm: `b3:` and the hex of BLAKE3. A second SHA-256 pass would double the time to hash a
+    checkpoint; identity rests on the files' SHA-256. Equal tensors in other files, or under other names, have equal digests.
     """
 
     file: str
     name: str
     dtype: str
     shape: tuple[int, ...]
-    sha256: str
+    digest: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,119 +1,25 @@
-"""The rollout: a plan with state, and `advance`, the only function that decides what happens to traffic.
+"""`advance`, the only function that decides what happens to traffic, and what follows from its decisions.
 
 Called by `control.act` after each judgement; it reads no clock and touches nothing. FAIL beats everything and works from every
-step that is not terminal; only PASS moves forward; PENDING, INCONCLUSIVE and ERROR hold.
+state that is not terminal, as far as the rung of the recovery ladder says (`core.ladder`); only PASS moves forward;
+INCONCLUSIVE pauses a trial; PENDING and ERROR hold. After a fallback, mirrored requests alone can bring the trial back. The
+rollout itself is in `core.plan`, what a person may do by hand in `core.steer`.
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any
 
+from specops.core.ladder import RUNG_SEVERITY, PlainHealth, Rung, has_recovered, is_cool
+from specops.core.plan import PROBE_MIRROR, TERMINAL, Rollout, State, Step, StepKind
 from specops.core.verdict import Result, Verdict
-from specops.errors import IllegalTransition, InvalidRecord
+from specops.errors import IllegalTransition
 
-
-class StepKind(StrEnum):
-    """Shadow: mirrored, answer withheld. Canary: a live share. Watch: everything is promoted and monitored."""
-
-    SHADOW = "shadow"
-    CANARY = "canary"
-    WATCH = "watch"
-
-
-class State(StrEnum):
-    """PROMOTED is still watched, and can still be rolled back; the last two are terminal."""
-
-    RUNNING = "running"
-    PAUSED = "paused"
-    PROMOTED = "promoted"
-    ROLLED_BACK = "rolled_back"
-    ABORTED = "aborted"
-
-
-TERMINAL = frozenset({State.ROLLED_BACK, State.ABORTED})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One rung: `weight` is the candidate's live share in [0, 1], `mirror` the mirrored share of baseline requests.
-
-    `min_requests` counts the candidate's outcomes since the step began. A `gate` waits for a person's approval after PASS.
-    """
-
-    kind: StepKind
-    weight: float = 0.0
-    mirror: float = 0.0
-    min_requests: int = 20
-    gate: bool = False
-
-    def __post_init__(self) -> None:
-        """Check the ranges and that shadow carries no live traffic."""
-        if not (0 <= self.weight <= 1 and 0 <= self.mirror <= 1):
-            raise InvalidRecord(f"step {self.kind} has weight {self.weight} and mirror {self.mirror}; both must be in [0, 1]")
-        if self.kind is StepKind.SHADOW and (self.weight > 0 or self.mirror == 0):
-            raise InvalidRecord("a shadow step has weight 0 and mirror > 0; use a canary step for live traffic")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rollout:
-    """A candidate release on its way past a baseline. `version` grows by one with each change (optimistic lock).
-
-    `step_began_at` is the number of candidate outcomes when the step began.
-    """
-
-    id: str
-    baseline: str
-    candidate: str
-    policy_digest: str
-    pipeline: str
-    steps: tuple[Step, ...]
-    state: State = State.RUNNING
-    step: int = 0
-    step_began_at: int = 0
-    version: int = 1
-    approved_steps: tuple[int, ...] = ()
-    reason: str = ""
-    requested_by: str = ""
-
-    def __post_init__(self) -> None:
-        """Check that the plan can be walked."""
-        if not self.steps or not 0 <= self.step < len(self.steps):
-            raise InvalidRecord(f"rollout {self.id} is at step {self.step} of {len(self.steps)}")
-        if self.baseline == self.candidate:
-            raise InvalidRecord(f"rollout {self.id}: baseline and candidate are the same release {self.baseline}")
-
-    @property
-    def current(self) -> Step:
-        """The step the rollout stands on."""
-        return self.steps[self.step]
-
-    @property
-    def is_terminal(self) -> bool:
-        """Nothing moves it any more."""
-        return self.state in TERMINAL
-
-    @property
-    def weight(self) -> float:
-        """The candidate's live share now; 0 once rolled back, aborted or paused."""
-        return 0.0 if self.is_terminal or self.state is State.PAUSED else self.current.weight
-
-    @property
-    def mirror(self) -> float:
-        """The mirrored share now."""
-        return 0.0 if self.is_terminal or self.state is State.PAUSED else self.current.mirror
-
-    def to_record(self) -> dict[str, Any]:
-        """Return JSON-ready values; `from_record` is the inverse."""
-        return asdict(self)
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> Self:
-        """Build a rollout from `to_record` values."""
-        steps = tuple(Step(**(s | {"kind": StepKind(s["kind"])})) for s in record["steps"])
-        return cls(
-            **(record | {"steps": steps, "state": State(record["state"]), "approved_steps": tuple(record["approved_steps"])})
-        )
-
+__all__ = [
+    "PROBE_MIRROR", "TERMINAL", "Action", "ActionKind", "Rollout", "State", "Step", "StepKind", "abort", "advance", "approve",
+    "roll_back",
+]  # fmt: skip
+PLAIN, RECOVERY = "fallback:plain", "fallback:recovery"  # what a person is called about, beside the names of checks
 
 class ActionKind(StrEnum):
     """What is to be done to traffic."""
@@ -123,47 +29,157 @@ class ActionKind(StrEnum):
     PAUSE = "PAUSE"
     PROMOTE = "PROMOTE"
     ROLL_BACK = "ROLL_BACK"
+    FALL_BACK = "FALL_BACK"
+    ASK_MORE = "ASK_MORE"
+    ESCALATE = "ESCALATE"
+    STOP = "STOP"
+    PROBE = "PROBE"
+    RECOVER = "RECOVER"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """A decision: the rollout as it shall be, and why. HOLD leaves it as it was."""
+    """A decision: the rollout as it shall be, and why. HOLD leaves it as it was. `about`: what a person is called about."""
 
     kind: ActionKind
     rollout: Rollout
     reason: str
+    about: str = ""
 
 
-def advance(rollout: Rollout, verdict: Verdict, *, candidate_outcomes: int) -> Action:
+def advance(rollout: Rollout, verdict: Verdict, *, candidate_outcomes: int, plain: PlainHealth | None = None) -> Action:
     """Decide the next action from the rollout and the newest verdict.
 
-    1. A terminal or paused rollout holds.
-    2. FAIL rolls back from any step.
-    3. Anything but PASS holds, and so does a step with too few requests or an open gate.
-    4. PASS moves one step on; entering the watch step promotes. The watch step itself never ends.
+    1. A terminal rollout holds.
+    2. FAIL takes its rung of the ladder from every other state.
+    3. A fallen-back rollout waits to recover, a paused one for a person.
+    4. INCONCLUSIVE pauses a trial, unless a person resumed it knowing that. Anything else but PASS holds.
+    5. A step with too few requests or a closed gate holds.
+    6. PASS moves one step on; entering the watch step promotes. The watch step itself ends only by hand.
 
     Args:
         rollout: the rollout as stored.
         verdict: the policy's verdict on all evidence so far.
         candidate_outcomes: outcomes of the candidate so far, shadow included.
+        plain: how the baseline itself has done since a fallback.
     """
-    if rollout.is_terminal or rollout.state is State.PAUSED:
-        return Action(kind=ActionKind.HOLD, rollout=rollout, reason=f"rollout is {rollout.state}")
+    if rollout.is_terminal:
+        return _hold(rollout, f"rollout is {rollout.state}")
     if verdict.result is Result.FAIL:
-        return roll_back(rollout, reason=verdict.reason)
+        return _descend(rollout, verdict, candidate_outcomes, plain)
+    if rollout.state is State.FALLEN_BACK:
+        return _wait_to_recover(rollout, verdict, plain)
+    if rollout.state is State.PAUSED:
+        return _hold(rollout, f"rollout is {rollout.state}")
+    if verdict.result is Result.INCONCLUSIVE and rollout.state is State.RUNNING and not rollout.knows_inconclusive:
+        return _move(rollout, ActionKind.PAUSE, verdict.reason, state=State.PAUSED)
     if verdict.result is not Result.PASS:
-        return Action(kind=ActionKind.HOLD, rollout=rollout, reason=verdict.reason or f"verdict {verdict.result}")
+        return _hold(rollout, verdict.reason or f"verdict {verdict.result}")
+    return _climb(rollout, verdict, candidate_outcomes)
+
+
+def _climb(rollout: Rollout, verdict: Verdict, candidate_outcomes: int) -> Action:
+    """Take the next step on PASS, if the present one was lived through and its gate is open."""
     seen = candidate_outcomes - rollout.step_began_at
-    if seen < rollout.current.min_requests:
-        return Action(kind=ActionKind.HOLD, rollout=rollout, reason=f"{seen} of {rollout.current.min_requests} requests")
+    if seen < rollout.required_requests:
+        return _hold(rollout, f"{seen} of {rollout.required_requests} requests")
     if rollout.current.gate and rollout.step not in rollout.approved_steps:
-        return Action(kind=ActionKind.HOLD, rollout=rollout, reason="waits for approval")
+        return _hold(rollout, "waits for approval")
     if rollout.step + 1 == len(rollout.steps):
-        return Action(kind=ActionKind.HOLD, rollout=rollout, reason="last step, watching")
-    moved = replace(rollout, step=rollout.step + 1, step_began_at=candidate_outcomes, version=rollout.version + 1)
-    if moved.current.kind is StepKind.WATCH:
-        return Action(kind=ActionKind.PROMOTE, rollout=replace(moved, state=State.PROMOTED), reason=verdict.reason)
-    return Action(kind=ActionKind.ADVANCE, rollout=moved, reason=verdict.reason)
+        return _hold(rollout, "last step, watching")
+    is_last = rollout.steps[rollout.step + 1].kind is StepKind.WATCH
+    return _move(
+        rollout,
+        ActionKind.PROMOTE if is_last else ActionKind.ADVANCE,
+        verdict.reason,
+        state=State.PROMOTED if is_last else rollout.state,
+        step=rollout.step + 1,
+        step_began_at=candidate_outcomes,
+        extra_requests=0,
+        knows_inconclusive=False,
+    )
+
+
+def _descend(rollout: Rollout, verdict: Verdict, candidate_outcomes: int, plain: PlainHealth | None) -> Action:
+    """Take the rung that the failed checks ask for; once fallen back, only a harder one than that."""
+    rung = verdict.action or Rung.ROLL_BACK
+    if rollout.state is State.FALLEN_BACK and RUNG_SEVERITY[rung] <= RUNG_SEVERITY[Rung.FALLBACK]:
+        return _wait_to_recover(rollout, verdict, plain)
+    match rung:
+        case Rung.ROLL_BACK:
+            return roll_back(rollout, reason=verdict.reason)
+        case Rung.STOP:
+            return _move(rollout, ActionKind.STOP, verdict.reason, state=State.STOPPED)
+        case Rung.FALLBACK | Rung.SHED | Rung.SHRINK_K:
+            return _fall_back(rollout, rung, verdict)
+        case Rung.ASK_MORE if rollout.state is State.RUNNING and rollout.extra_requests == 0:
+            extra = rollout.current.min_requests
+            return _move(rollout, ActionKind.ASK_MORE, f"asks for {extra} more: {verdict.reason}", extra_requests=extra)
+        case Rung.ABSTAIN:
+            return _hold(rollout, verdict.reason)
+        case Rung.ASK_MORE if candidate_outcomes - rollout.step_began_at < rollout.required_requests:
+            return _hold(rollout, verdict.reason)
+        case _:
+            return _escalate(rollout, verdict)
+
+
+def _fall_back(rollout: Rollout, rung: Rung, verdict: Verdict) -> Action:
+    """Take the live share away, keep the rollout, and begin an attempt to recover on evidence of its own."""
+    reason = verdict.reason
+    why = reason if rung is Rung.FALLBACK else f"fallback, as {rung} can't be carried out here: {reason}"
+    return _probe(rollout, ActionKind.FALL_BACK, verdict, why, state=State.FALLEN_BACK, falls=rollout.falls + 1)
+
+
+def _wait_to_recover(rollout: Rollout, verdict: Verdict, plain: PlainHealth | None) -> Action:
+    """Decide for a rollout without live share, from mirrored requests since the fall and from the baseline's own errors."""
+    if plain is not None and plain.is_unhealthy:
+        called = _call(rollout, (PLAIN,), f"the fallback itself is not healthy: {plain.text}")
+        if called.kind is not ActionKind.HOLD:
+            return called
+    if rollout.falls > rollout.max_falls:
+        why = f"fell back {rollout.falls} times, {rollout.max_falls} may recover; end it by hand"
+        return _call(rollout, (RECOVERY,), why)
+    since = rollout.evidence_since
+    if since is None:  # it fell before recovery was automatic, on evidence that it shares with the fall
+        return _hold(rollout, "rollout is fallen_back; retry it by hand")
+    if not is_cool(since=since, falls=rollout.falls, cool_down_s=rollout.cool_down_s, now=verdict.at):
+        return _hold(rollout, "fallen back, cools down")
+    if verdict.result is Result.FAIL:
+        return _probe(rollout, ActionKind.PROBE, verdict, f"attempt {rollout.attempt} to recover failed: {verdict.reason}")
+    claims = [(f.pass_e_value, f.pass_threshold) for f in verdict.deciding]
+    if verdict.result is Result.PASS and has_recovered(claims, attempt=rollout.attempt):
+        reason = f"recovered on mirrored requests, begins again at its first step: {verdict.reason}"
+        return Action(kind=ActionKind.RECOVER, rollout=rollout.begun_anew(reason=reason, since=verdict.at), reason=reason)
+    return _hold(rollout, f"fallen back, attempt {rollout.attempt} to recover says {verdict.result}")
+
+
+def _probe(rollout: Rollout, kind: ActionKind, verdict: Verdict, reason: str, **changes: Any) -> Action:  # noqa: ANN401  # fields of Rollout
+    """Begin an attempt to recover on new evidence."""
+    anew = {"attempt": rollout.attempt + 1, "evidence": rollout.evidence + 1, "evidence_since": verdict.at, "step_began_at": 0}
+    return _move(rollout, kind, reason, **anew, **changes)
+
+
+def _escalate(rollout: Rollout, verdict: Verdict) -> Action:
+    """Call a person about each failing check."""
+    return _call(rollout, tuple(f.check for f in verdict.deciding) or ("unnamed",), verdict.reason)
+
+
+def _call(rollout: Rollout, about: tuple[str, ...], reason: str) -> Action:
+    """Call a person once about each thing and leave the traffic as it is."""
+    new = tuple(name for name in about if name not in rollout.escalated)
+    if not new:
+        return _hold(rollout, f"waits for a person: {reason}")
+    called = _move(rollout, ActionKind.ESCALATE, reason, escalated=(*rollout.escalated, *new))
+    return replace(called, about=new[0])
+
+
+def _hold(rollout: Rollout, reason: str) -> Action:
+    return Action(kind=ActionKind.HOLD, rollout=rollout, reason=reason)
+
+
+def _move(rollout: Rollout, kind: ActionKind, reason: str, **changes: Any) -> Action:  # noqa: ANN401  # fields of Rollout
+    why = rollout.reason if kind in {ActionKind.ADVANCE, ActionKind.PROMOTE} else reason
+    return Action(kind=kind, rollout=replace(rollout, version=rollout.version + 1, reason=why, **changes), reason=reason)
 
 
 def roll_back(rollout: Rollout, *, reason: str) -> Action:
@@ -192,7 +208,11 @@ def approve(rollout: Rollout, *, actor: str) -> Rollout:
         IllegalTransition: it has ended, the step has no gate, or the requester approves itself.
     """
     if rollout.is_terminal or not rollout.current.gate:
-        raise IllegalTransition(f"rollout {rollout.id} waits for no approval at step {rollout.step} ({rollout.state})")
+        proposed = f"; its proposed policy: specops rollout approve {rollout.id} --amendment {rollout.amendment[:12]}"
+        raise IllegalTransition(
+            f"rollout {rollout.id} waits for no approval at step {rollout.step} ({rollout.state})"
+            + (proposed if rollout.amendment and not rollout.is_terminal else "")
+        )
     if actor == rollout.requested_by:
         raise IllegalTransition(f"rollout {rollout.id} was requested by {actor}; another person must approve it")
     if rollout.step in rollout.approved_steps:

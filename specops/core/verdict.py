@@ -5,6 +5,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from specops.core.ladder import Rung, most_severe
+
 
 class Result(StrEnum):
     """Best to worst; the verdict of several checks is the worst of theirs."""
@@ -25,12 +27,25 @@ def worst(results: list[Result]) -> Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StratumFigure:
+    """One stratum's part in a finding: samples, mean in the finding's unit, its own limit, e-values against and for it."""
+
+    label: str
+    n: int
+    estimate: float | None
+    limit: float
+    e_value: float
+    pass_e_value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One check's say, with the numbers behind it.
 
     `e_value` speaks against the check's null ("the candidate is fine" for a guard); it fails at `e_threshold`.
     `pass_e_value` speaks against "the candidate is worse than the limit"; the check passes at `pass_threshold`.
     `low`, `high`: anytime-valid confidence sequence of `estimate`. Unit of all three: `unit`.
+    `action` is what a FAIL of this check asks for. A `precursor` alerts and never decides.
     """
 
     check: str
@@ -48,11 +63,14 @@ class Finding:
     pass_threshold: float | None
     owner: str
     reason: str
+    action: Rung = Rung.ROLL_BACK
+    precursor: bool = False
+    strata: tuple[StratumFigure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The worst of the findings, the policy that judged, and the outcome count at which it did."""
+    """The worst of the findings that decide, the policy that judged, and the outcome count at which it did."""
 
     result: Result
     findings: tuple[Finding, ...]
@@ -61,10 +79,25 @@ class Verdict:
     at: datetime
 
     @property
+    def deciding(self) -> tuple[Finding, ...]:
+        """The findings whose result is the verdict's; precursors never are among them."""
+        return tuple(f for f in self.findings if f.result is self.result and not f.precursor)
+
+    @property
     def reason(self) -> str:
         """One line: the reasons of the findings that decided."""
-        return "; ".join(f.reason for f in self.findings if f.result is self.result)
+        return "; ".join(f.reason for f in self.deciding)
+
+    @property
+    def action(self) -> Rung | None:
+        """What a FAIL asks for: the most severe rung among the findings that decided; None for any other result."""
+        return most_severe(f.action for f in self.deciding) if self.result is Result.FAIL else None
+
+    @property
+    def precursors(self) -> tuple[Finding, ...]:
+        """Precursors that fired: worth an alert, no reason to act."""
+        return tuple(f for f in self.findings if f.precursor and f.result is Result.FAIL)
 
     def to_record(self) -> dict[str, Any]:
         """Return JSON-ready values."""
-        return asdict(self) | {"at": self.at.isoformat()}
+        return asdict(self) | {"at": self.at.isoformat(), "action": self.action}

@@ -2,64 +2,37 @@
 
 `fold` is called by `control` for each outcome in order; the record is stored with the cursor in one transaction, so a killed
 control process resumes with exactly the same evidence, however the outcomes were cut into batches. What the evidence means is
-for `core.judge`. Only the candidate's live and shadow outcomes count; one request is one sample.
+for `core.judge`, how a sample moves it for `core.track`. Against a fixed limit only the candidate's live and shadow outcomes
+count; one request is one sample. The baseline's outcomes count where a check compares with them.
 
 - A request that the arm rejected (HTTP 4xx) or that the client broke off counts neither as an error nor as a success.
 - A request without drafted tokens has no acceptance rate: it is no data, never 0.
 """
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from typing import Any, Self
 
+from specops.core.check import Against, Check, Metric
+from specops.core.guards import Pinned
 from specops.core.outcome import Arm, Finish, Kind, Outcome
-from specops.core.policy import Check, Metric, Policy
+from specops.core.pairing import Halves, is_half
+from specops.core.policy import Policy
+from specops.core.rival import rival_next
+from specops.core.sample import COMPLETED, pair_sample_of, sample_of
+from specops.core.track import RECENT, Track
 from specops.errors import InvalidRecord
-from specops.stats import bernoulli, betting
-from specops.stats.confidence import Moments
 from specops.stats.ratio import RatioSums
-from specops.stats.wealth import Bets, Mode, Null, Wealth
 
-RECENT = 20  # values kept for the reader of an alarm; no decision uses them
-COMPLETED = frozenset({Finish.STOP, Finish.LENGTH})
-_FAMILIES = {betting.FAMILY: betting.bets, bernoulli.FAMILY: bernoulli.bets}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Track:
-    """Evidence of one check.
-
-    `gate` bets against "fine", `non_inferior` against "worse than pass_at", `monitor` watches since promotion. `gap` counts
-    completed requests without a value since the last one that had it. `recent` holds the newest samples, oldest first.
-    """
-
-    check: str
-    gate: Wealth
-    non_inferior: Wealth
-    monitor: Wealth
-    moments: Moments = field(default_factory=Moments)
-    promoted: Moments = field(default_factory=Moments)
-    gap: int = 0
-    recent: tuple[float, ...] = ()
-
-    def to_record(self) -> dict[str, Any]:
-        """Return JSON-ready values; `from_record` is the inverse."""
-        wealths = {side: getattr(self, side).to_record() for side in ("gate", "non_inferior", "monitor")}
-        moments = {"moments": asdict(self.moments), "promoted": asdict(self.promoted)}
-        return {"check": self.check} | wealths | moments | {"gap": self.gap, "recent": list(self.recent)}
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> Self:
-        """Build a track from `to_record` values."""
-        return cls(
-            check=record["check"], gate=_wealth(record["gate"]), non_inferior=_wealth(record["non_inferior"]),
-            monitor=_wealth(record["monitor"]), moments=Moments(**record["moments"]), promoted=Moments(**record["promoted"]),
-            gap=record["gap"], recent=tuple(record["recent"]),
-        )  # fmt: skip
+__all__ = ["COMPLETED", "RECENT", "Track", "Window", "fold", "require_same_policy", "sample_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """Evidence under one policy. Counts by class are sorted pairs; `histogram[a]` sums rounds with `a` accepted tokens."""
+    """Evidence under one policy. Counts by class are sorted pairs; `histogram[a]` sums rounds with `a` accepted tokens.
+
+    `began_at` is the end of the first outcome: waits count from it. `halves` wait for the other answer to their request.
+    """
 
     policy_digest: str
     tracks: tuple[Track, ...]
@@ -71,11 +44,14 @@ class Window:
     histogram: tuple[int, ...] = ()
     with_acceptance: int = 0
     acceptance: RatioSums = field(default_factory=RatioSums)
+    began_at: datetime | None = None
+    pinned: Pinned = field(default_factory=Pinned)
+    halves: Halves = field(default_factory=Halves)
 
     @classmethod
     def empty(cls, policy: Policy) -> Self:
         """Return the window before the first outcome."""
-        return cls(policy_digest=policy.digest, tracks=tuple(_fresh(check) for check in policy.checks))
+        return cls(policy_digest=policy.digest, tracks=tuple(Track.start(check) for check in policy.checks))
 
     @property
     def positions(self) -> tuple[float, ...]:
@@ -88,16 +64,26 @@ class Window:
         """Share of the candidate's outcomes that carried acceptance counts; None without outcomes."""
         return self.with_acceptance / self.candidate_outcomes if self.candidate_outcomes else None
 
+    @property
+    def fatal_counts(self) -> dict[str, int]:
+        """How often each fatal class was seen, pinned acceptance included."""
+        return dict(self.errors) | self.pinned.counts
+
     def to_record(self) -> dict[str, Any]:
         """Return JSON-ready values; `from_record` is the inverse, to the last bit."""
         counts = {"finishes": dict(self.finishes), "errors": dict(self.errors), "histogram": list(self.histogram)}
         parts = {"tracks": [t.to_record() for t in self.tracks], "acceptance": asdict(self.acceptance)}
+        later = {
+            "began_at": self.began_at.isoformat() if self.began_at else None,
+            "pinned": self.pinned.to_record(),
+            "halves": self.halves.to_record(),
+        }
         plain = ("policy_digest", "outcomes", "candidate_outcomes", "promoted_outcomes", "with_acceptance")
-        return {name: getattr(self, name) for name in plain} | counts | parts
+        return {name: getattr(self, name) for name in plain} | counts | parts | later
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Self:
-        """Build a window from `to_record` values.
+        """Build a window from `to_record` values; what an older version did not store has its first value.
 
         Raises:
             InvalidRecord: a field is missing, unknown or of another shape.
@@ -106,9 +92,26 @@ class Window:
             counts = {name: tuple(sorted(record[name].items())) for name in ("finishes", "errors")}
             tracks = tuple(Track.from_record(t) for t in record["tracks"])
             sums = {"histogram": tuple(record["histogram"]), "acceptance": RatioSums(**record["acceptance"])}
-            return cls(**(record | counts | sums | {"tracks": tracks}))
+            began = record.get("began_at")
+            later = {
+                "began_at": datetime.fromisoformat(began) if began else None,
+                "pinned": Pinned.from_record(record.get("pinned", (0, 0, 0, 0))),
+                "halves": Halves.from_record(record.get("halves", ())),
+            }
+            return cls(**(record | counts | sums | later | {"tracks": tracks}))
         except (AttributeError, KeyError, TypeError, ValueError) as exc:
             raise InvalidRecord(f"not an evidence record: {exc!r}; replay the stored outcomes to rebuild it") from exc
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What one outcome means to every check: whose it is, the pair it completes, the half it pushed out of the queue."""
+
+    outcome: Outcome
+    is_ours: bool
+    promoted: bool
+    pair: tuple[Outcome, Outcome] | None
+    given_up: Outcome | None
 
 
 def fold(window: Window, outcome: Outcome, policy: Policy, *, promoted: bool) -> Window:
@@ -116,29 +119,42 @@ def fold(window: Window, outcome: Outcome, policy: Policy, *, promoted: bool) ->
 
     Args:
         window: the evidence so far, begun under the same policy.
-        outcome: the next outcome, of either arm.
+        outcome: the next outcome, of either arm. Checks of errors and of the split against the baseline need its `share`;
+            without it, or at 0 or 1, they learn nothing from it.
         policy: the policy the window was begun with.
         promoted: feed the monitors (after promotion) instead of the gates.
 
     Raises:
         InvalidRecord: the window was begun under another policy.
     """
-    require_same_policy(window, policy)
-    if outcome.arm is not Arm.CANDIDATE or outcome.kind is Kind.OFFLINE:
-        return replace(window, outcomes=window.outcomes + 1)
-    errors = _add(window.errors, outcome.error or "unknown") if outcome.finish is Finish.ERROR else window.errors
-    counted = replace(
-        window,
+    if window.policy_digest != policy.digest:
+        require_same_policy(window, policy)
+    is_ours = outcome.arm is Arm.CANDIDATE and outcome.kind is not Kind.OFFLINE
+    halves, twin, given_up = window.halves, None, None
+    if policy.has_pairs and is_half(outcome):
+        halves, twin, given_up = halves.join(outcome)
+    pair = None if twin is None else (outcome, twin) if is_ours else (twin, outcome)
+    tracks = window.tracks
+    if is_ours or pair or given_up or policy.has_rivals:
+        step = _Step(outcome, is_ours, promoted, pair, given_up)
+        tracks = tuple([_follow(track, check, step) for track, check in zip(tracks, policy.checks, strict=True)])
+    counts = outcome.acceptance if is_ours and outcome.finish in COMPLETED else None  # broken answers carry no complete counts
+    has_counts = counts is not None and counts.drafted > 0
+    return Window(
+        policy_digest=window.policy_digest,
+        tracks=tracks,
         outcomes=window.outcomes + 1,
-        candidate_outcomes=window.candidate_outcomes + 1,
-        promoted_outcomes=window.promoted_outcomes + promoted,
-        finishes=_add(window.finishes, outcome.finish.value),
-        errors=errors,
-        tracks=tuple(
-            _follow(track, check, outcome, promoted=promoted) for track, check in zip(window.tracks, policy.checks, strict=True)
-        ),
+        candidate_outcomes=window.candidate_outcomes + is_ours,
+        promoted_outcomes=window.promoted_outcomes + (is_ours and promoted),
+        finishes=_add(window.finishes, outcome.finish.value) if is_ours else window.finishes,
+        errors=_add(window.errors, outcome.error or "unknown") if is_ours and outcome.finish is Finish.ERROR else window.errors,
+        histogram=_merged(window.histogram, counts.histogram) if counts and has_counts else window.histogram,
+        with_acceptance=window.with_acceptance + has_counts,
+        acceptance=window.acceptance.update(counts.accepted, counts.drafted) if counts and has_counts else window.acceptance,
+        began_at=window.began_at or outcome.at,
+        pinned=window.pinned.update(counts) if counts else window.pinned,
+        halves=halves,
     )
-    return _with_acceptance(counted, outcome)
 
 
 def require_same_policy(window: Window, policy: Policy) -> None:
@@ -154,67 +170,52 @@ def require_same_policy(window: Window, policy: Policy) -> None:
         )
 
 
-def sample_of(check: Check, outcome: Outcome) -> float | None:
-    """Return the check's sample in [0, 1] from one outcome of the candidate, or None where it has none."""
-    if outcome.finish is Finish.REJECTED:
-        return None
-    if check.metric is Metric.ERROR:
-        return None if outcome.finish is Finish.ABORT else float(outcome.finish is Finish.ERROR)
-    if outcome.finish not in COMPLETED:
-        return None
-    if check.metric is Metric.ACCEPTANCE_RATE:
-        return outcome.acceptance.rate if outcome.acceptance else None
-    times = {Metric.TTFT_S: outcome.ttft_s, Metric.E2E_S: outcome.e2e_s, Metric.TPOT_S: outcome.tpot_s}
-    seconds = times[check.metric]
-    return None if seconds is None or check.limit_s is None else float(seconds > check.limit_s)
-
-
-def _follow(track: Track, check: Check, outcome: Outcome, *, promoted: bool) -> Track:
-    """Return the track with the outcome's sample, or with a longer gap where a completed request lacks one."""
+def _follow(track: Track, check: Check, step: _Step) -> Track:
+    """Return the track after an outcome: with its sample, with a longer gap where one is missing, or as it was."""
+    if check.against is Against.PAIRS:
+        return _follow_pair(track, check, step)
+    outcome = step.outcome
+    if check.only is not None and not check.only.holds(outcome.in_flight):
+        return track
+    if track.rival is not None:
+        track = _contend(track, check, step)
+    if not step.is_ours or check.metric is Metric.SPLIT:
+        return track
     x = sample_of(check, outcome)
     if x is None:
-        return replace(track, gap=track.gap + 1) if outcome.finish in COMPLETED else track
-    return replace(
-        track,
-        gate=track.gate if promoted else track.gate.update(x),
-        monitor=track.monitor.update(x) if promoted else track.monitor,
-        non_inferior=track.non_inferior.update(x),
-        moments=track.moments.update(x),
-        promoted=track.promoted.update(x) if promoted else track.promoted,
-        gap=0,
-        recent=(*track.recent[-RECENT + 1 :], x),
-    )
+        return track.silent() if outcome.finish in COMPLETED else track
+    return track.take(x, promoted=step.promoted, stratum=0 if check.strata is None else check.strata.index(outcome))
 
 
-def _with_acceptance(window: Window, outcome: Outcome) -> Window:
-    counts = outcome.acceptance  # retried and broken answers carry no complete counts
-    if counts is None or counts.drafted == 0 or outcome.finish not in COMPLETED:
-        return window
-    longer, shorter = sorted((window.histogram, counts.histogram), key=len, reverse=True)
-    padded = shorter + (0,) * (len(longer) - len(shorter))
-    return replace(
-        window,
-        with_acceptance=window.with_acceptance + 1,
-        acceptance=window.acceptance.update(counts.accepted, counts.drafted),
-        histogram=tuple(a + b for a, b in zip(longer, padded, strict=True)),
-    )
+def _contend(track: Track, check: Check, step: _Step) -> Track:
+    """Return the track with its rival test moved on, and with a baseline's sample beside it for the reader."""
+    rival = track.rival and rival_next(track.rival, check, step.outcome)
+    if rival is not track.rival and rival is not None:
+        track = track.contend(rival)
+    if step.outcome.arm is not Arm.BASELINE or step.outcome.kind is not Kind.LIVE or check.metric is Metric.SPLIT:
+        return track
+    x = sample_of(check, step.outcome)
+    return track if x is None else track.beside(x)
 
 
-def _fresh(check: Check) -> Track:
-    family = betting.bets if check.metric is Metric.ACCEPTANCE_RATE else bernoulli.bets
-    opposite = Null.AT_MOST if check.null is Null.AT_LEAST else Null.AT_LEAST
-    fine, worse = family(check.null, check.limit), family(opposite, check.pass_at)
-    return Track(
-        check=check.name,
-        gate=Wealth.start(fine, Mode.CHANGE),
-        non_inferior=Wealth.start(worse, Mode.STEADY),
-        monitor=Wealth.start(fine, Mode.MONITOR),
-    )
+def _follow_pair(track: Track, check: Check, step: _Step) -> Track:
+    if step.given_up is not None and (check.only is None or check.only.holds(step.given_up.in_flight)):
+        track = track.silent()
+    if step.pair is None:
+        return track
+    ours, theirs = step.pair
+    if check.only is not None and not check.only.holds(ours.in_flight):
+        return track
+    x = pair_sample_of(check, ours, theirs)
+    if x is None:
+        return track.silent() if ours.finish in COMPLETED else track
+    return track.take(x, promoted=step.promoted, stratum=0 if check.strata is None else check.strata.index(ours))
 
 
-def _wealth(record: dict[str, Any]) -> Wealth:
-    bets: Bets = _FAMILIES[record["family"]](Null(record["null"]), record["limit"])
-    return Wealth.from_record(record, bets)
+def _merged(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the sum of two histograms, the shorter one padded."""
+    longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
+    return (*[a + b for a, b in zip(longer, shorter, strict=False)], *longer[len(shorter) :])
 
 
 def _add(counts: tuple[tuple[str, int], ...], name: str) -> tuple[tuple[str, int], ...]:

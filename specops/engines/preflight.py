@@ -11,8 +11,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from specops.core.tokenizer import Tokenizer
+from specops.core.vocabulary import compare, first_difference
 from specops.engines.client import EngineClient
-from specops.engines.tokenizer import TokenizerContent, first_difference, read_tokenizer
+from specops.engines.tokenizer import read_tokenizer
 from specops.engines.weights import PICKLES, read_header, weight_files
 from specops.errors import IncompatibleRelease, InvalidInput, InvalidWeights, SpecopsError
 
@@ -79,9 +81,10 @@ def check_folders(target: Path, draft: Path | None) -> tuple[Finding, ...]:
         return (*findings, _readable_tokenizer(target))
     findings.append(_weights("draft weights", draft))
     try:
-        findings.append(_tokenizers(read_tokenizer(target), read_tokenizer(draft)))
+        tokenizer, own = read_tokenizer(target), read_tokenizer(draft)
+        findings.append(_tokenizers(tokenizer, own))
         mine, yours = _config(target), _config(draft)
-        findings.extend([_vocabulary(mine, yours), _context(mine, yours)])
+        findings.extend([_vocabulary(tokenizer, mine, yours), _context(mine, yours)])
     except InvalidInput as exc:
         findings.append(_refusal("checkpoint files", str(exc), "config.json and tokenizer.json in both folders"))
     return tuple(findings)
@@ -118,7 +121,7 @@ def _readable_tokenizer(folder: Path) -> Finding:
         return _refusal("tokenizer", str(exc), "a readable tokenizer.json")
 
 
-def _tokenizers(target: TokenizerContent, draft: TokenizerContent) -> Finding:
+def _tokenizers(target: Tokenizer, draft: Tokenizer) -> Finding:
     what, difference = "tokenizer identity", first_difference(target, draft)
     if difference is None:
         return _fine(what, f"digest {draft.digest[:12]}", f"digest {target.digest[:12]}")
@@ -139,12 +142,16 @@ def _config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _vocabulary(target: dict[str, Any], draft: dict[str, Any]) -> Finding:
+def _vocabulary(tokenizer: Tokenizer, target: dict[str, Any], draft: dict[str, Any]) -> Finding:
+    """Sizes must be equal: this engine, like vLLM's draft_model, does not mask the padding of the larger side."""
     mine, yours = target.get("vocab_size"), draft.get("vocab_size")
     what, got, expected = "vocabulary size", f"draft {yours}", f"target {mine}"
-    if type(mine) is int and mine == yours:
+    if type(mine) is not int or type(yours) is not int:
+        return _refusal(what, got, expected, "state vocab_size in both config.json")
+    relation = compare(tokenizer, None, target_size=mine, draft_size=yours)
+    if relation.entry is None and mine == yours:
         return _fine(what, got, expected)
-    return _refusal(what, got, expected, "rebuild the draft with the target's vocabulary")
+    return _refusal(what, got, expected, f"{relation.message}; rebuild the draft with the target's vocabulary")
 
 
 def _context(target: dict[str, Any], draft: dict[str, Any]) -> Finding:

@@ -57,6 +57,7 @@ class Leg:
     revision: int
     assigned: Arm
     retried_on_baseline: bool = False
+    share: float | None = None
 
 
 class Sender:
@@ -193,6 +194,7 @@ class Exchange:
             prompt_tokens=seen.prompt_tokens, completion_tokens=seen.completion_tokens, in_flight=self.in_flight,
             acceptance=seen.acceptance, text_sha256=seen.text_sha256,
             retried_on_baseline=self.leg.retried_on_baseline, assigned=self.leg.assigned,
+            share=self.leg.share,
         )  # fmt: skip
 
     def _finish(self) -> tuple[Finish, str | None]:

@@ -73,7 +73,8 @@ class Proxy:
     def _leg(self, inbound: Inbound, route: Route) -> Leg:
         weight = self.routing.effective_weight if inbound.is_judged else 0.0
         arm = assign(inbound.key, weight, salt=route.rollout_id or "")
-        return candidate_leg(route, Kind.LIVE) if arm is Arm.CANDIDATE else baseline_leg(route, assigned=Arm.BASELINE)
+        leg = candidate_leg(route, Kind.LIVE) if arm is Arm.CANDIDATE else baseline_leg(route, assigned=Arm.BASELINE)
+        return replace(leg, share=weight) if inbound.is_judged else leg
 
     def _is_mirrored(self, inbound: Inbound, route: Route) -> bool:
         # its own salt: the mirrored share must not be the keys nearest to the candidate

@@ -89,6 +89,12 @@ def outcome(data: ReportData) -> tuple[str, str]:
         ActionKind.PROMOTE: ("promoted", "pass"),
         ActionKind.ADVANCE: (f"running: {moves[-1].step}", "pending"),
         ActionKind.PAUSE: ("paused", "error"),
+        ActionKind.FALL_BACK: ("fallen back, mirrored only", "fail"),
+        ActionKind.PROBE: ("fallen back, mirrored only", "fail"),
+        ActionKind.RECOVER: ("recovered, trial begun again", "pending"),
+        ActionKind.ASK_MORE: (f"running: {moves[-1].step}, more requests asked for", "pending"),
+        ActionKind.ESCALATE: ("waits for a person", "error"),
+        ActionKind.STOP: ("stopped", "fail"),
     }
     return words[moves[-1].action]
 

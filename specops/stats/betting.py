@@ -10,11 +10,12 @@ Source: Waudby-Smith & Ramdas, arXiv 2010.09686, section 4.
 from functools import lru_cache
 
 from specops.errors import InvalidInput
-from specops.stats.wealth import Bets, Mode, Null, Wealth
+from specops.stats.wealth import Bets, Mode, Null, Wealth, within
 
 FAMILY = "betting"
-COUNT = 12  # bets in the mixture; more gain nothing, a mixture costs at most log(12) = 2.5
-SMALLEST, LARGEST = 0.02, 0.98  # share of the stake at risk; below 1, so that no sample can ruin a bet
+# Shares of the stake at risk, in equal ratios; below 1, so that no sample can ruin a bet. Twelve: more gain nothing, a mixture
+# costs at most log(12) = 2.5. Literals, because powers differ in the last bit between machines.
+RISKS = (0.02, 0.02849, 0.04058, 0.05781, 0.08235, 0.1173, 0.1671, 0.238, 0.339, 0.483, 0.688, 0.98)
 
 
 @lru_cache(maxsize=256)
@@ -31,8 +32,7 @@ def bets(null: Null, limit: float) -> Bets:
     if not 0.0 < limit < 1.0:
         raise InvalidInput(f"the limit of a bounded mean must be in (0, 1), got {limit}; no sample could speak against it")
     worst = -(1.0 - limit) if null is Null.AT_LEAST else limit  # the largest loss: x = 1, or x = 0
-    ratio = (LARGEST / SMALLEST) ** (1.0 / (COUNT - 1))
-    return Bets(family=FAMILY, null=null, limit=limit, slopes=tuple(SMALLEST * ratio**i / worst for i in range(COUNT)))
+    return Bets(family=FAMILY, null=null, limit=limit, slopes=tuple(within(risk / worst, limit) for risk in RISKS))
 
 
 def wealth(null: Null, limit: float, mode: Mode = Mode.STEADY) -> Wealth:

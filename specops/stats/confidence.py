@@ -46,6 +46,10 @@ class Moments:
             raise InvalidInput(f"a sample of a bounded mean must be in [0, 1], got {x}; check the metric's unit")
         return type(self)(self.n + 1, self.total + x, self.squares + x * x)
 
+    def merge(self, other: "Moments") -> "Moments":
+        """Return the moments of both sets of samples; the order of samples never matters to an interval."""
+        return Moments(self.n + other.n, self.total + other.total, self.squares + other.squares)
+
     @property
     def mean(self) -> float | None:
         """Mean of the samples; None without any."""

@@ -36,6 +36,17 @@ class RatioSums:
             self.bottom_bottom + bottom * bottom,
         )
 
+    def merge(self, other: "RatioSums") -> "RatioSums":
+        """Return the sums over both sets of requests."""
+        return RatioSums(
+            self.n + other.n,
+            self.top + other.top,
+            self.bottom + other.bottom,
+            self.top_top + other.top_top,
+            self.top_bottom + other.top_bottom,
+            self.bottom_bottom + other.bottom_bottom,
+        )
+
 
 def ratio_of_sums(sums: RatioSums, alpha: float = 0.05) -> tuple[float, float, float] | None:
     """Return (ratio, low, high), the interval by the delta method at fixed n, coverage about 1 - alpha for n >= 30.

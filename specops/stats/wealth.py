@@ -1,23 +1,25 @@
-"""The engine of every sequential test here: a gambler's wealth against a null hypothesis, kept in logarithms.
+"""The engine of every sequential test on one arm: a gambler's wealth against a null hypothesis.
 
 `betting` and `bernoulli` choose the bets; `core.window` keeps one `Wealth` per check and side and never looks inside; whether
 the wealth is large enough to act on is for `core.judge`. One bet `s` on a sample `x` multiplies its stake by
 `1 + s * (x - limit)`.
 Under the null each factor has conditional mean <= 1, whatever the dependence between samples, so no iid is assumed: only that
-the mean of the next sample, given all before it, is within the null.
+the mean of the next sample, given all before it, is within the null. The arithmetic is in `stakes`.
 
 Sources: Waudby-Smith & Ramdas, arXiv 2010.09686 (betting); Shin, Ramdas, Rinaldo, arXiv 2203.03532 (e-SR and its ARL bound).
 """
 
-import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
+from math import fsum
 from typing import Any, Self
 
-from specops.errors import InvalidInput, InvalidRecord
+from specops.errors import InvalidInput
+from specops.stats.stakes import MAX_LOG, Mode, checked, from_logs, grow, log_worth, merged, opening, worth
 
-MAX_LOG = 700.0  # exp(710) overflows a double; beyond 1e304 nobody counts
-LOG_HALF = -math.log(2.0)
+__all__ = ["MAX_LOG", "Bets", "Mode", "Null", "Wealth", "within"]
+_MARGIN = 1e-6  # share of a stake that no sample can take
 
 
 class Null(StrEnum):
@@ -25,18 +27,6 @@ class Null(StrEnum):
 
     AT_LEAST = "at_least"
     AT_MOST = "at_most"
-
-
-class Mode(StrEnum):
-    """What the wealth may be used for.
-
-    STEADY: an e-process from the first sample on. CHANGE: an e-process that spreads its first coin over the sample at which
-    trouble may begin, so that a healthy start does not bury a later collapse. MONITOR: the e-SR detector, for after promotion.
-    """
-
-    STEADY = "steady"
-    CHANGE = "change"
-    MONITOR = "monitor"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +37,22 @@ class Bets:
     null: Null
     limit: float
     slopes: tuple[float, ...]
+    at_zero: tuple[float, ...] = field(init=False, repr=False, compare=False)  # factors of the commonest samples, computed once
+    at_one: tuple[float, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "at_zero", tuple([1.0 + slope * (0.0 - self.limit) for slope in self.slopes]))
+        object.__setattr__(self, "at_one", tuple([1.0 + slope * (1.0 - self.limit) for slope in self.slopes]))
+
+
+def within(slope: float, limit: float) -> float:
+    """Return the slope, reduced where a sample of 0 or 1 could ruin its stake: 1 + slope * (x - limit) stays > 0."""
+    return max(-(1.0 - _MARGIN) / (1.0 - limit), min((1.0 - _MARGIN) / limit, slope))
 
 
 @dataclass(frozen=True, slots=True)
 class Wealth:
-    """Wealth after `n` samples; every update returns a new value.
+    """Wealth after `n` samples; every update returns a new value. State: one number per bet and four more.
 
     Guarantees, at every stopping time and with a look after every sample:
 
@@ -61,18 +62,20 @@ class Wealth:
     `peak` is the largest e_value so far: acting on it makes a decision independent of how often one looks.
     Mode CHANGE with prior w_1 = 1/2, w_k = 1 / (2 k (k - 1)): a collapse at sample k costs a factor 2 k (k - 1), not the
     exponentially many lost stakes of the healthy samples before it. The prior mass of starts to come, 1 / (2 n), stays cash.
+    A stake is `stakes[i] * 2**exponent`.
     """
 
     bets: Bets
     mode: Mode
     n: int
     peak: float
-    logs: tuple[float, ...]
+    stakes: tuple[float, ...]
+    exponent: int = 0
 
     @classmethod
     def start(cls, bets: Bets, mode: Mode) -> Self:
         """Return the wealth before any sample: 1 for an e-process, 0 for the detector."""
-        return cls(bets, mode, 0, 0.0 if mode is Mode.MONITOR else 1.0, (0.0,) * len(bets.slopes))
+        return cls(bets, mode, 0, 0.0 if mode is Mode.MONITOR else 1.0, opening(mode, len(bets.slopes)))
 
     def update(self, x: float) -> "Wealth":
         """Return the wealth after one more sample in [0, 1].
@@ -82,66 +85,62 @@ class Wealth:
         """
         if not 0.0 <= x <= 1.0:
             raise InvalidInput(f"a sample of a bounded test must be in [0, 1], got {x}; check the metric's unit")
-        gap, log1p = x - self.bets.limit, math.log1p
-        steps = [log1p(slope * gap) for slope in self.bets.slopes]
-        n = self.n + 1
-        logs = tuple(_stakes(self.mode, n, self.logs, steps))
-        return Wealth(self.bets, self.mode, n, max(self.peak, _value(self.mode, n, logs)), logs)
+        bets, mode, n = self.bets, self.mode, self.n + 1
+        factors: Sequence[float]
+        if x == 0.0:
+            factors = bets.at_zero
+        elif x == 1.0:
+            factors = bets.at_one
+        else:
+            gap = x - bets.limit
+            factors = [1.0 + slope * gap for slope in bets.slopes]
+        stakes, exponent, value = grow(mode, n, self.stakes, self.exponent, factors)
+        return Wealth(bets, mode, n, value if value > self.peak else self.peak, stakes, exponent)  # noqa: FURB136  # a call costs more
+
+    def merge(self, other: "Wealth") -> "Wealth":
+        """Return the STEADY wealth over both streams of samples, as if they had been fed one after the other in any order.
+
+        Valid when each sample's mean, given everything before it in both streams, is within the null: two replicas that serve
+        different requests. The largest value on the way is not known any more, so `peak` begins anew at the present one.
+        CHANGE and MONITOR depend on the order of samples and cannot be merged: fold the outcomes in one order instead.
+
+        Raises:
+            InvalidInput: the two were started with other bets, or in a mode that depends on the order.
+        """
+        if self.bets != other.bets or not self.mode is other.mode is Mode.STEADY:
+            got = " and ".join(f"{w.mode} {w.bets.family} {w.bets.null} {w.bets.limit:g}" for w in (self, other))
+            raise InvalidInput(f"only steady wealths of the same bets can be merged, got {got}; fold the outcomes in one order")
+        stakes, exponent = merged(self.stakes, self.exponent, other.stakes, other.exponent)
+        both = Wealth(self.bets, Mode.STEADY, self.n + other.n, 1.0, stakes, exponent)
+        return Wealth(both.bets, both.mode, both.n, max(1.0, both.e_value), stakes, exponent)
 
     @property
     def e_value(self) -> float:
         """The wealth now, at most e**700."""
-        return _value(self.mode, self.n, self.logs)
+        return worth(self.mode, self.n, fsum(self.stakes) / len(self.stakes), self.exponent)
 
     @property
     def log_e(self) -> float:
-        """Natural logarithm of the wealth now; -inf for a detector that has seen nothing."""
-        value = self.e_value
-        return math.log(value) if value > 0.0 else -math.inf
+        """Natural logarithm of the wealth now, also where `e_value` left the range of a double; -inf for a wealth of 0."""
+        return log_worth(self.mode, self.n, self.stakes, self.exponent)
 
     def to_record(self) -> dict[str, Any]:
         """Return JSON-ready values; the slopes are rebuilt from family, null and limit."""
         bets = {"family": self.bets.family, "null": self.bets.null.value, "limit": self.bets.limit}
-        return bets | {"mode": self.mode.value, "n": self.n, "peak": self.peak, "logs": list(self.logs)}
+        counts = {"mode": self.mode.value, "n": self.n, "peak": self.peak}
+        return bets | counts | {"stakes": list(self.stakes), "exponent": self.exponent}
 
     @classmethod
     def from_record(cls, record: dict[str, Any], bets: Bets) -> Self:
-        """Build a wealth from `to_record` values and the bets its family chose.
+        """Build a wealth from `to_record` values and the bets its family chose; records of the first version hold "logs".
 
         Raises:
-            InvalidRecord: the record holds another number of stakes than there are bets.
+            InvalidRecord: the record holds another number of stakes than there are bets, or stakes that are no numbers.
         """
-        if len(record["logs"]) != len(bets.slopes):
-            raise InvalidRecord(
-                f"stored evidence has {len(record['logs'])} stakes, {bets.family} {len(bets.slopes)}; replay it"
-            )
-        return cls(bets, Mode(record["mode"]), record["n"], record["peak"], tuple(record["logs"]))
-
-
-def _stakes(mode: Mode, n: int, logs: tuple[float, ...], steps: list[float]) -> list[float]:
-    """Return each bet's log stake after sample `n`. A MONITOR stores log(1 + M), which starts at 0 and not at -inf."""
-    pairs = zip(logs, steps, strict=True)
-    if mode is Mode.STEADY:
-        return [log + step for log, step in pairs]
-    if mode is Mode.MONITOR:  # M_t = (M_{t-1} + 1) e_t
-        return [_log_add(log + step, 0.0) for log, step in pairs]
-    if n == 1:
-        return [LOG_HALF + step for step in steps]
-    fresh = LOG_HALF - math.log(n * (n - 1))
-    return [_log_add(log, fresh) + step for log, step in pairs]
-
-
-def _value(mode: Mode, n: int, logs: tuple[float, ...]) -> float:
-    """Return the mean over bets, back from logarithms, with the mode's cash added or the 1 of log(1 + M) taken off."""
-    top = max(logs)
-    mean = math.exp(min(MAX_LOG, top + math.log(sum([math.exp(log - top) for log in logs]) / len(logs))))
-    if mode is Mode.STEADY:
-        return mean
-    if mode is Mode.MONITOR:
-        return max(0.0, mean - 1.0)
-    return mean + 0.5 / n if n else 1.0
-
-
-def _log_add(a: float, b: float) -> float:
-    """Return log(exp(a) + exp(b)) without leaving the logarithms."""
-    return max(a, b) + math.log1p(math.exp(-abs(a - b)))
+        mode, n = Mode(record["mode"]), record["n"]
+        if "logs" in record:
+            raw, power = from_logs(mode, n, record["logs"])
+        else:
+            raw, power = record["stakes"], record["exponent"]
+        stakes, exponent = checked(raw, power, len(bets.slopes), bets.family)
+        return cls(bets, mode, n, record["peak"], stakes, exponent)

@@ -4,18 +4,39 @@ The exact canonical bytes are the record; the other columns are a projection for
 compare-and-swap, so that two writers can never give one number to two entries. Verification is `store.verify`'s job.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, Select, String, insert, or_, select, type_coerce, update
 
-from specops.core.audit import AuditEntry, Link
-from specops.core.merkle import EMPTY_ROOT, Frontier, consistency_proof, inclusion_proof, leaf_hash
-from specops.errors import StoreUnavailable
+from specops.core.audit import AuditEntry
+from specops.core.chain import Link
+from specops.core.merkle import (
+    EMPTY_ROOT,
+    Frontier,
+    Growth,
+    Range,
+    consistency_ranges,
+    inclusion_ranges,
+    leaf_hash,
+    roots_of,
+)
+from specops.errors import InvalidRecord, StoreUnavailable
 from specops.store import schema
 
 _LOG = "main"
+_PAGE = 1_000  # rows fetched at once where a log is streamed
+
+
+class NewEntry(TypedDict):
+    """What an entry says; its number is given when it is appended."""
+
+    tag: str
+    actor: str
+    subject: str
+    payload: dict[str, Any]
+    at: datetime
 
 
 class AuditLog:
@@ -23,22 +44,38 @@ class AuditLog:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._held: Frontier | None = None  # the head as this transaction left it; the compare-and-swap guards it
 
-    def append(self, *, tag: str, actor: str, subject: str, payload: dict[str, Any], at: datetime) -> int:
+    def append(self, **entry: Unpack[NewEntry]) -> int:
         """Append an entry and return its index, from 0.
 
         Raises:
             InvalidRecord: the tag, a name, the time or the payload is not allowed in an entry.
+            StoreUnavailable: another writer was faster; run the whole transaction again.
         """
-        head = self.head()
-        entry = AuditEntry(index=head.size, tag=tag, actor=actor, subject=subject, payload=payload, at=at)
-        raw = entry.to_bytes()
-        leaf = leaf_hash(raw)
-        grown = head.append(leaf)
-        self._move_head(head, grown)
-        projection = {"position": entry.index, "tag": tag, "actor": actor, "subject": subject, "at": at}
-        self._connection.execute(insert(schema.audit_entry), projection | {"raw": raw, "leaf": leaf, "root": grown.root})
-        return entry.index
+        return self.append_many([entry])
+
+    def append_many(self, entries: Iterable[NewEntry]) -> int:
+        """Append entries in their order, all or none, in one round trip, and return the index of the first.
+
+        Raises:
+            InvalidRecord: an entry has a tag, a name, a time or a payload that is not allowed.
+            StoreUnavailable: another writer was faster; run the whole transaction again.
+        """
+        head = self._held or self.head()
+        growth, rows = Growth(size=head.size, peaks=list(head.peaks)), []
+        for new in entries:
+            raw = AuditEntry(index=growth.size, **new).to_bytes()
+            row = {key: new[key] for key in ("tag", "actor", "subject", "at")} | {"position": growth.size}
+            leaf = leaf_hash(raw)
+            growth.append(leaf)
+            rows.append(row | {"raw": raw, "leaf": leaf, "root": growth.root})
+        if rows:
+            grown = growth.frontier()
+            self._move_head(head, grown)
+            self._connection.execute(insert(schema.audit_entry), rows)
+            self._held = grown
+        return head.size
 
     def head(self) -> Frontier:
         """Return the size and frontier of the log."""
@@ -55,25 +92,66 @@ class AuditLog:
 
     def all(self) -> list[AuditEntry]:
         """Return every entry, oldest first."""
-        return self._entries()
+        return list(self.read())
 
     def of(self, subject: str) -> list[AuditEntry]:
         """Return the entries about one subject, oldest first."""
-        return self._entries(schema.audit_entry.c.subject == subject)
+        return list(self.read(subject=subject))
 
-    def links(self) -> Iterator[Link]:
+    def read(
+        self, *, subject: str | None = None, tag: str | None = None, since: datetime | None = None, last: int | None = None
+    ) -> Iterator[AuditEntry]:
+        """Yield entries, oldest first, in memory that does not grow with the log.
+
+        Args:
+            subject: only entries about this.
+            tag: only this tag, or with `rollout` or `rollout:step` all tags below it.
+            since: only entries of this time or later.
+            last: only the newest so many of those.
+        """
+        table = schema.audit_entry
+        query = select(table.c.raw)
+        if subject is not None:
+            query = query.where(table.c.subject == subject)
+        if tag is not None:
+            query = query.where(or_(table.c.tag == tag, table.c.tag.startswith(f"{tag}:", autoescape=True)))
+        if since is not None:
+            query = query.where(table.c.at >= since)
+        if last is not None:
+            newest = query.add_columns(table.c.position).order_by(table.c.position.desc()).limit(last).subquery()
+            query = select(newest.c.raw).order_by(newest.c.position)
+        else:
+            query = query.order_by(table.c.position)
+        for row in self._stream(query):
+            yield AuditEntry.from_bytes(row.raw)
+
+    def raw_at(self, index: int) -> bytes:
+        """Return the exact bytes of an entry.
+
+        Raises:
+            InvalidRecord: there is none of this index.
+        """
+        table = schema.audit_entry
+        raw = self._connection.execute(select(table.c.raw).where(table.c.position == index)).scalar()
+        if raw is None:
+            raise InvalidRecord(f"no audit entry {index}; the log has entries 0..{self.head().size - 1}")
+        return bytes(raw)
+
+    def links(self) -> Generator[Link, None, None]:
         """Yield every entry as stored, unchecked, for `verify_chain`."""
         table = schema.audit_entry
-        for row in self._connection.execute(select(table.c.position, table.c.raw, table.c.root).order_by(table.c.position)):
-            yield Link(row.position, row.raw, row.root)
+        at = type_coerce(table.c.at, String(32))  # the text itself: a time that is none must not stop the check
+        columns = (table.c.position, table.c.raw, table.c.root, table.c.leaf, table.c.tag, table.c.actor, table.c.subject, at)
+        for row in self._stream(select(*columns).order_by(table.c.position)):
+            yield Link._make(row)
 
     def prove(self, index: int, size: int | None = None) -> tuple[bytes, ...]:
         """Return the inclusion proof of an entry in the log of `size` entries (a checkpoint's; None: of now)."""
-        return inclusion_proof(self._leaves(size), index)
+        return self._roots(inclusion_ranges(self.head().size if size is None else size, index))
 
     def prove_consistency(self, old_size: int, size: int | None = None) -> tuple[bytes, ...]:
         """Return the proof that the log of `old_size` entries is a prefix of the one of `size`."""
-        return consistency_proof(self._leaves(size), old_size)
+        return self._roots(consistency_ranges(self.head().size if size is None else size, old_size))
 
     def notes(self) -> list[str]:
         """Return the signed checkpoints that the database keeps, smallest first."""
@@ -86,15 +164,16 @@ class AuditLog:
         if not self._connection.execute(select(table.c.size).where(table.c.size == size)).first():
             self._connection.execute(insert(table), {"size": size, "note": note})
 
-    def _entries(self, *conditions: Any) -> list[AuditEntry]:  # noqa: ANN401
+    def _roots(self, ranges: tuple[Range, ...]) -> tuple[bytes, ...]:
+        """Hash the leaves once, in one pass."""
         table = schema.audit_entry
-        rows = self._connection.execute(select(table.c.raw).where(*conditions).order_by(table.c.position))
-        return [AuditEntry.from_bytes(row.raw) for row in rows]
+        rows = self._stream(select(table.c.leaf).order_by(table.c.position))
+        return roots_of((bytes(row.leaf) for row in rows), ranges)
 
-    def _leaves(self, size: int | None) -> list[bytes]:
-        table = schema.audit_entry
-        rows = self._connection.execute(select(table.c.leaf).order_by(table.c.position).limit(size))
-        return [row.leaf for row in rows]
+    def _stream(self, query: "Select[Any]") -> Iterator[Any]:
+        """Fetch page by page."""
+        with self._connection.execute(query, execution_options={"yield_per": _PAGE}) as rows:
+            yield from rows
 
     def _move_head(self, old: Frontier, new: Frontier) -> None:
         table, values = schema.audit_head, {"size": new.size, "peaks": new.to_bytes()}

@@ -1,15 +1,68 @@
-"""Signed heads of the audit log, kept twice: in the database and in a file outside it.
+"""Signed heads of the audit log, kept in the database and outside it.
 
-A copy of that file on another host, or committed to git, is what makes tampering visible; `store.verify` does the checking. The
-format: signed notes (C2SP), each followed by an empty line, oldest first, only ever appended to.
+The file is the first place outside: it gets a note before the database does. Other places get theirs afterwards from `mirror`,
+and one that fails holds up nothing. A copy that the operator cannot change is what makes tampering visible; `store.verify` does
+the checking. The format of a file: signed notes (C2SP), each followed by an empty line, oldest first, only ever appended to.
 """
 
 import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import Protocol
 
-from specops.core.audit import Checkpoint, Signer
-from specops.errors import ChainBroken, InvalidRecord
+from specops.core.audit import Checkpoint, CheckpointPlace, Signer, size_in, split_notes
+from specops.errors import ChainBroken, InvalidRecord, SpecopsError, Unavailable
 from specops.store.unit import Unit
+
+_ERROR_CHARACTERS = 200  # of a place's complaint, in the log
+
+
+class Transactions(Protocol):
+    """What `mirror` needs of a store."""
+
+    def begin(self) -> AbstractContextManager[Unit]:
+        """Run a transaction that may write."""
+        ...
+
+    def read(self) -> AbstractContextManager[Unit]:
+        """Run a transaction that only reads."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePlace:
+    """Keeps notes in a file, best on another disk."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return str(self.path)
+
+    def newest(self) -> int:
+        """Return the size of the newest note, -1 when there is none."""
+        return max(map(size_in, self.read()), default=-1)
+
+    def append(self, note: str) -> None:
+        """Append a note and make it last.
+
+        Raises:
+            Unavailable: the file cannot be written.
+        """
+        _append(self.path, f"{note}\n")
+
+    def read(self) -> list[str]:
+        """Return all notes.
+
+        Raises:
+            ChainBroken: the file ends within a note.
+            Unavailable: it cannot be read.
+        """
+        return read_notes(self.path)
 
 
 def write(unit: Unit, signer: Signer, path: Path) -> Checkpoint:
@@ -17,6 +70,7 @@ def write(unit: Unit, signer: Signer, path: Path) -> Checkpoint:
 
     Raises:
         ChainBroken: the log contradicts a note that was signed before, or the file ends within a note.
+        Unavailable: the file cannot be read or written.
     """
     head, inside, outside = unit.audit.head(), unit.audit.notes(), read_notes(path)
     for notes in (inside, outside):
@@ -31,19 +85,59 @@ def write(unit: Unit, signer: Signer, path: Path) -> Checkpoint:
     return checkpoint
 
 
+def mirror(store: Transactions, places: Sequence[CheckpointPlace], *, actor: str, now: datetime) -> tuple[str, ...]:
+    """Bring every place up to the notes that the database has; return a line for each place that failed.
+
+    The first failure of a place and its recovery are audit entries; a place that stays away for a week is not a thousand.
+    """
+    complaints = []
+    with store.read() as unit:
+        notes = unit.audit.notes()
+    for place in places:
+        error = _bring_up(place, notes)
+        if error:
+            complaints.append(f"checkpoints did not reach {place.name}: {error}")
+        with store.read() as unit:
+            before = next(unit.audit.read(subject=place.name, tag="audit:place", last=1), None)
+        failing = before is not None and before.tag == "audit:place:failed"
+        if bool(error) is failing:
+            continue
+        with store.begin() as unit:
+            if error:
+                payload = {"error": error[:_ERROR_CHARACTERS]}
+                unit.audit.append(tag="audit:place:failed", actor=actor, subject=place.name, payload=payload, at=now)
+            else:
+                unit.audit.append(tag="audit:place:recovered", actor=actor, subject=place.name, payload={}, at=now)
+    return tuple(complaints)
+
+
+def _bring_up(place: CheckpointPlace, notes: Sequence[str]) -> str:
+    """Append what a place lacks; return what went wrong, empty when nothing did."""
+    try:
+        newest = place.newest()
+        for note in notes:
+            if size_in(note) > newest:
+                place.append(note)
+    except (SpecopsError, OSError) as exc:
+        return " ".join(str(exc).split()) or type(exc).__name__
+    return ""
+
+
 def read_notes(path: Path) -> list[str]:
     """Return the signed notes of a checkpoints file; none when there is no file.
 
     Raises:
         ChainBroken: the file ends within a note.
+        Unavailable: it cannot be read.
     """
     if not path.exists():
         return []
-    text = path.read_text(encoding="utf-8")
-    parts = text.split("\n\n")
-    if parts.pop() or len(parts) % 2:
-        raise ChainBroken(f"{path} ends within a note: it was cut or edited; restore it from a copy")
-    return [f"{body}\n\n{signatures}\n" for body, signatures in zip(parts[::2], parts[1::2], strict=True)]
+    try:
+        return split_notes(path.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError as exc:
+        raise ChainBroken(f"{path} is no text: it was edited; restore it from a copy") from exc
+    except OSError as exc:
+        raise Unavailable(f"cannot read the checkpoints in {path}: {exc}") from exc
 
 
 def _check_continues(unit: Unit, notes: list[str]) -> None:
@@ -67,7 +161,10 @@ def _unopened(note: str) -> Checkpoint:
 
 def _append(path: Path, text: str) -> None:
     """Append in one write and make it last."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab", buffering=0) as file:
-        file.write(text.encode())
-        os.fsync(file.fileno())
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab", buffering=0) as file:
+            file.write(text.encode())
+            os.fsync(file.fileno())
+    except OSError as exc:
+        raise Unavailable(f"cannot write the checkpoint to {path}: {exc}; make room or set checkpoint_path") from exc

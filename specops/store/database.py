@@ -1,54 +1,53 @@
-"""Opens the database and hands out transactions; the only file that knows which database it is.
+"""Opens the database and hands out transactions.
 
-`wiring` opens one store per process; control functions and the CLI call `begin`. SQLite needs three things said aloud, each
-measured: WAL with synchronous FULL (a commit lasts through a power cut), foreign keys on, and BEGIN IMMEDIATE, since a
-transaction that reads first and then writes fails at once when another writer was faster, whatever the timeout.
+`wiring` opens one store per process; control functions and the CLI call `begin`. Which database it is, the URL says; what that
+changes is in `dialect`, `sqlite` and `postgres`.
 """
 
 import contextlib
-import sqlite3
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import DatabaseError, IntegrityError, OperationalError
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError, StatementError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from specops.core.audit import Checkpoint, Signer
-from specops.errors import InvalidInput, RuleViolation, StoreUnavailable
-from specops.store import checkpoints, schema, triggers, upgrade
+from specops.errors import SpecopsError, StoreUnavailable
+from specops.store import checkpoints, dialect, schema, triggers, upgrade
+from specops.store.dialect import Dialect
 from specops.store.unit import Unit
 
 LOCK_TIMEOUT_S = 30.0
-_READ_ONLY = "specops_read_only"
 
 
 class Store:
     """A database and the folder of its outcome segments. Safe to share between threads; one per process."""
 
-    def __init__(self, engine: Engine, segments: Path) -> None:
+    def __init__(self, engine: Engine, kind: Dialect, segments: Path) -> None:
         self._engine = engine
+        self._kind = kind
         self._segments = segments
 
     @contextlib.contextmanager
     def begin(self) -> Iterator[Unit]:
         """Run a transaction that may write: committed at the end of the block, rolled back on an exception.
 
-        Writers wait for each other, at most 30 s.
+        Writers wait for each other, at most 30 s. On PostgreSQL the server ends a writer that does nothing for 120 s.
 
         Raises:
-            StoreUnavailable: the database is locked for longer, or cannot be read or written.
+            StoreUnavailable: another writer is busy for longer, or the database cannot be reached, read or written.
             RuleViolation: a constraint or an append-only guard refused a write.
+            InvalidRecord: a text cannot be stored: too long, a NUL character, half a surrogate pair.
         """
-        with _translated(), self._engine.begin() as connection:
+        with _translated(self._kind), self._engine.begin() as connection:
             yield Unit(connection, self._segments)
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Unit]:
         """Run a transaction that only reads: one consistent view, never waits for writers, rolled back at the end."""
-        with _translated(), self._engine.connect().execution_options(**{_READ_ONLY: True}) as connection:
+        with _translated(self._kind), self._engine.connect().execution_options(**self._kind.READING) as connection:
             yield Unit(connection, self._segments)
 
     def checkpoint(self, signer: Signer, path: Path) -> Checkpoint:
@@ -61,49 +60,34 @@ class Store:
         self._engine.dispose()
 
 
-def open_store(url: str, *, segments: Path) -> Store:
-    """Open a database, bring its schema up to date, and check its guards.
+def open_store(url: str, *, segments: Path, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Store:
+    """Open a database, bring its schema up to date, and check its guards. Processes may do this at once.
 
     Args:
-        url: `sqlite:///relative/path.db` or `sqlite:////absolute/path.db`; made if absent. Processes may do this at once.
-        segments: folder of the Parquet segments; made when the first one is sealed.
+        url: `sqlite:///relative/path.db` or `sqlite:////absolute/path.db`, made if absent; or
+            `postgresql://user:password@host:port/database`, which must exist and be empty or ours.
+        segments: folder of the Parquet segments; made when the first one is sealed. Several hosts must share it.
+        lock_timeout_s: how long a writer waits for another one.
 
     Raises:
-        InvalidInput: not a SQLite file URL, or not a database.
+        InvalidInput: not such a URL, not a database of specops, or user, password or database are wrong.
+        MissingExtra: PostgreSQL is asked for and psycopg is not installed.
         RuleViolation: the database was made by a newer specops, or its audit log is not protected.
-        StoreUnavailable: it is locked, or its folder cannot be written.
+        StoreUnavailable: it is locked or does not answer, or its folder cannot be written.
     """
-    engine = create_engine(_checked(url), connect_args={"timeout": LOCK_TIMEOUT_S})
-    event.listen(engine, "connect", _configure)
-    event.listen(engine, "begin", _begin)
+    kind, parsed = dialect.for_url(url)
+    engine = kind.engine(parsed, lock_timeout_s)
     try:
-        with _translated(), engine.connect().execution_options(**{_READ_ONLY: True}) as connection:
+        with _translated(kind), engine.connect().execution_options(**kind.READING) as connection:
             ready = upgrade.current(connection) == schema.HEAD_REVISION and not triggers.missing(connection)
-        with _translated(), engine.begin() as connection:
+        with _translated(kind), engine.begin() as connection:
             if not ready:
                 _prepare(connection, segments)
             triggers.self_test(connection)
     except BaseException:
         engine.dispose()
         raise
-    return Store(engine, segments)
-
-
-def _checked(url: str) -> str:
-    """Return the URL of a SQLite file whose folder exists."""
-    try:
-        parsed = make_url(url)
-    except Exception as exc:
-        raise InvalidInput(f"{url!r} is not a database URL; use sqlite:///path/to/specops.db") from exc
-    if parsed.get_backend_name() != "sqlite" or not parsed.database or parsed.database == ":memory:":
-        raise InvalidInput(
-            f"{parsed.render_as_string()} is not a SQLite file; this version stores in sqlite:///path/to/specops.db"
-        )
-    try:
-        Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-    except OSError as exc:
-        raise StoreUnavailable(f"cannot make the folder of {parsed.database}: {exc}") from exc
-    return url
+    return Store(engine, kind, segments)
 
 
 def _prepare(connection: Connection, segments: Path) -> None:
@@ -121,35 +105,16 @@ def _prepare(connection: Connection, segments: Path) -> None:
         )
 
 
-def _configure(raw: sqlite3.Connection, _record: Any) -> None:  # noqa: ANN401
-    """Set up a new connection; transactions are begun by `_begin`, not by the driver."""
-    raw.isolation_level = None
-    for statement in ("PRAGMA foreign_keys = ON", "PRAGMA synchronous = FULL"):
-        raw.execute(statement)
-    deadline = time.monotonic() + LOCK_TIMEOUT_S
-    while raw.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        try:  # the busy timeout does not cover this switch, and two processes may make the file at once
-            raw.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
-
-
-def _begin(connection: Connection) -> None:
-    """Begin: a snapshot for readers, the write lock for everybody else."""
-    read_only = connection.get_execution_options().get(_READ_ONLY, False)
-    connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
-
-
 @contextlib.contextmanager
-def _translated() -> Iterator[None]:
-    """Turn the database's errors into ours."""
+def _translated(kind: Dialect) -> Iterator[None]:
+    """Turn the database's errors into ours; one of ours that SQLAlchemy wrapped, because a column type raised it, comes out."""
     try:
         yield
-    except IntegrityError as exc:
-        raise RuleViolation(f"the database refused a write: {exc.orig}; nothing was changed") from exc
-    except OperationalError as exc:
-        raise StoreUnavailable(f"the database does not answer: {exc.orig}; try again") from exc
-    except DatabaseError as exc:
-        raise InvalidInput(f"the database cannot be used: {exc.orig}; point to a specops database or to a new file") from exc
+    except DBAPIError as exc:
+        raise kind.translated(exc) from exc
+    except StatementError as exc:
+        if isinstance(exc.orig, SpecopsError):
+            raise exc.orig from exc
+        raise
+    except PoolTimeout as exc:
+        raise StoreUnavailable(f"all connections of this process to the database are busy: {exc}; try again") from exc

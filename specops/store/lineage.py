@@ -1,14 +1,31 @@
-"""Repositories of what is registered: artifacts, releases, edges, aliases, policies, evidence. All of it only grows."""
+"""Repositories of what is registered: artifacts, releases, aliases. All of it only grows.
 
+A thing is asked for by its whole name, its digest, or the first eight digits of the digest or more. Edges are in
+`store.edges`, findings in `store.evidence`.
+"""
+
+import math
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, insert, or_, select
 
-from specops.core.lineage import check_acyclic
-from specops.core.release import Artifact, Edge, Release
+from specops.core.release import Artifact, Release, TensorDigest
 from specops.errors import InvalidRecord
 from specops.store import mapping, schema
+from specops.store.names import begins, is_text
+
+_LISTED = 8  # candidates that an error names
+
+
+class Sharing(NamedTuple):
+    """Another artifact with tensors of the same content: how many of ours, and how many of our values they hold."""
+
+    other: str
+    tensors: int
+    values: int
+    share: float
+
 
 
 class AliasEvent(NamedTuple):
@@ -38,15 +55,64 @@ class Artifacts:
         return str(row["digest"])
 
     def get(self, digest: str) -> Artifact:
-        """Return an artifact.
+        """Return an artifact by its digest, or by its first digits, eight at least.
 
         Raises:
-            InvalidRecord: there is none with this digest.
+            InvalidRecord: there is none, or several begin like this.
         """
-        found = self._find(digest)
+        table = schema.artifact
+        found = list(self._connection.execute(select(table).where(begins(table.c.digest, digest)).limit(_LISTED)))
         if not found:
             raise InvalidRecord(f"no artifact {digest[:16]}; register it first (specops lineage add)")
+        if len(found) > 1:
+            names = ", ".join(f"{row.digest[:16]} ({row.name})" for row in found)
+            raise InvalidRecord(f"several artifacts begin with {digest}: {names}; give more digits")
         return mapping.artifact_from_row(found[0])
+
+    def find(self, text: str) -> list[Artifact]:
+        """Return the artifacts of this name or whose digest begins like this (eight digits at least), by kind and name."""
+        table = schema.artifact
+        asked = select(table).where(or_(is_text(table.c.name, text), begins(table.c.digest, text)))
+        rows = self._connection.execute(asked.order_by(table.c.kind, table.c.name, table.c.digest))
+        return [mapping.artifact_from_row(row) for row in rows]
+
+    def of_kind(self, kind: str) -> list[Artifact]:
+        """Return the artifacts of a kind by name."""
+        table = schema.artifact
+        rows = self._connection.execute(select(table).where(table.c.kind == kind).order_by(table.c.name, table.c.digest))
+        return [mapping.artifact_from_row(row) for row in rows]
+
+    def tensors_of(self, digest: str) -> tuple[TensorDigest, ...]:
+        """Return the tensors of an artifact by file and name; none where they were not hashed."""
+        table = schema.tensor
+        rows = self._connection.execute(select(table).where(table.c.artifact == digest).order_by(table.c.file, table.c.name))
+        return tuple(mapping.tensor_from_row(row) for row in rows)
+
+    def sharing(self, digest: str) -> list[Sharing]:
+        """Return the artifacts that hold tensors of the same content, most values first.
+
+        `share` is in [0, 1]: the shared values over all values of whichever of the two has fewer.
+        """
+        ours, theirs = schema.tensor.alias("ours"), schema.tensor.alias("theirs")
+        asked = (
+            select(theirs.c.artifact, ours.c.file, ours.c.name, ours.c.shape)
+            .join(theirs, (theirs.c.digest == ours.c.digest) & (theirs.c.artifact != ours.c.artifact))
+            .where(ours.c.artifact == digest)
+            .distinct()
+        )
+        values: dict[str, list[int]] = {}
+        for row in self._connection.execute(asked):
+            values.setdefault(row.artifact, []).append(math.prod(row.shape))
+        whole = self._values(digest) if values else 0
+        found = [
+            Sharing(other, len(each), sum(each), min(1.0, sum(each) / max(1, min(whole, self._values(other)))))
+            for other, each in values.items()
+        ]
+        return sorted(found, key=lambda one: (-one.values, one.other))
+
+    def _values(self, digest: str) -> int:
+        rows = self._connection.execute(select(schema.tensor.c.shape).where(schema.tensor.c.artifact == digest))
+        return sum(math.prod(row.shape) for row in rows)
 
     def all(self) -> list[Artifact]:
         """Return all artifacts by kind and name."""
@@ -81,47 +147,35 @@ class Releases:
         self._connection.execute(insert(table), row)
         return release.id
 
-    def get(self, id_or_name: str) -> Release:
-        """Return a release by id or name.
+    def get(self, key: str) -> Release:
+        """Return a release by id, name, or digest (eight digits at least).
 
         Raises:
-            InvalidRecord: there is none.
+            InvalidRecord: there is none, or several digests begin like this.
         """
+        found = self.find(key)
+        if not found:
+            raise InvalidRecord(f"no release {key}; see specops lineage show for those there are")
+        if len(found) > 1:
+            raise InvalidRecord(f"several releases begin with {key}: {', '.join(r.id for r in found)}; give more digits")
+        return found[0]
+
+    def find(self, key: str) -> list[Release]:
+        """Return the releases of this id or name, or whose digest begins like this (eight digits at least)."""
         table = schema.release
-        rows = self._connection.execute(select(table).where(or_(table.c.id == id_or_name, table.c.name == id_or_name)))
-        found = rows.first()
-        if found is None:
-            raise InvalidRecord(f"no release {id_or_name}; see specops lineage show for those there are")
-        return mapping.release_from_row(found)
+        asked = select(table).where(or_(is_text(table.c.id, key), is_text(table.c.name, key), begins(table.c.digest, key)))
+        return [mapping.release_from_row(row) for row in self._connection.execute(asked.order_by(table.c.name))]
+
+    def without_edges(self) -> list[Release]:
+        """Return the releases that no edge starts from: registered before releases got `uses` edges."""
+        table, edge = schema.release, schema.edge
+        alone = ~select(edge.c.source).where(edge.c.source == table.c.digest).exists()
+        return [mapping.release_from_row(row) for row in self._connection.execute(select(table).where(alone))]
 
     def all(self) -> list[Release]:
         """Return all releases by name."""
         rows = self._connection.execute(select(schema.release).order_by(schema.release.c.name))
         return [mapping.release_from_row(row) for row in rows]
-
-
-class Edges:
-    """What came from what; always acyclic."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def add(self, edge: Edge) -> None:
-        """Add an edge; adding it again changes nothing.
-
-        Raises:
-            InvalidRecord: it would close a cycle.
-        """
-        known = self.all()
-        if edge not in known:
-            check_acyclic([*known, edge])
-            self._connection.execute(insert(schema.edge), mapping.edge_to_row(edge))
-
-    def all(self) -> list[Edge]:
-        """Return all edges in a stable order."""
-        table = schema.edge
-        rows = self._connection.execute(select(table).order_by(table.c.source, table.c.kind, table.c.target))
-        return [mapping.edge_from_row(row) for row in rows]
 
 
 class Aliases:
@@ -152,48 +206,3 @@ class Aliases:
         columns = (table.c.name, table.c.release_id, table.c.actor, table.c.at)
         rows = self._connection.execute(select(*columns).where(table.c.name == name).order_by(table.c.id))
         return [AliasEvent(*row) for row in rows]
-
-
-class Policies:
-    """The text of each policy that ever judged, by digest."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def add(self, digest: str, name: str, text: str) -> None:
-        """Keep a policy's text; adding it again changes nothing."""
-        if not self._find(digest):
-            self._connection.execute(insert(schema.policy), {"digest": digest, "name": name, "text": text})
-
-    def get(self, digest: str) -> str:
-        """Return the text of a policy.
-
-        Raises:
-            InvalidRecord: there is none with this digest.
-        """
-        found = self._find(digest)
-        if not found:
-            raise InvalidRecord(f"no policy {digest[:16]} in the store; it is kept when a rollout starts under it")
-        return str(found[0].text)
-
-    def _find(self, digest: str) -> list[Any]:
-        return list(self._connection.execute(select(schema.policy).where(schema.policy.c.digest == digest)))
-
-
-class EvidenceLog:
-    """What was found out about a release or a rollout: preflight, offline evaluation, endpoints, data suites."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def add(self, release_id: str, kind: str, payload: dict[str, Any], at: datetime) -> None:
-        """Keep a finding about a release (or, by its id, a rollout)."""
-        row = {"subject": release_id, "kind": kind, "payload": payload, "at": at}
-        self._connection.execute(insert(schema.evidence), row)
-
-    def of(self, release_id: str) -> list[dict[str, Any]]:
-        """Return the findings, oldest first, each with subject, kind, payload and at (ISO text)."""
-        table = schema.evidence
-        columns = (table.c.subject, table.c.kind, table.c.payload, table.c.at)
-        rows = self._connection.execute(select(*columns).where(table.c.subject == release_id).order_by(table.c.id))
-        return [{**row._mapping, "at": row.at.isoformat()} for row in rows]  # noqa: SLF001  # SQLAlchemy's public name

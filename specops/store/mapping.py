@@ -51,7 +51,7 @@ def tensor_to_row(artifact: str, tensor: TensorDigest) -> dict[str, Any]:
 
 def tensor_from_row(row: Row[Any]) -> TensorDigest:
     """Build a tensor."""
-    return TensorDigest(file=row.file, name=row.name, dtype=row.dtype, shape=tuple(row.shape), sha256=row.sha256)
+    return TensorDigest(file=row.file, name=row.name, dtype=row.dtype, shape=tuple(row.shape), digest=row.digest)
 
 
 def release_to_row(release: Release) -> dict[str, Any]:
@@ -133,6 +133,7 @@ def _arrow_schema() -> "pa.Schema":
             pa.field("text_sha256", text),
             pa.field("retried_on_baseline", flag, nullable=False),
             pa.field("assigned", text),
+            pa.field("share", real),
         ],
     )
 

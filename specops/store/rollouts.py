@@ -3,12 +3,12 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, case, insert, or_, select, update
+from sqlalchemy import Connection, case, delete, insert, or_, select, update
 
 from specops.core.rollout import TERMINAL, Rollout
 from specops.core.verdict import Verdict
 from specops.errors import IllegalTransition, InvalidRecord
-from specops.store import mapping, schema
+from specops.store import dialect, mapping, schema
 
 _DUE_LIMIT = 100
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
@@ -88,6 +88,10 @@ class Windows:
         row = self._connection.execute(select(*columns).where(table.c.rollout_id == rollout_id)).first()
         return None if row is None else (row.record, row.epoch, row.sequence)
 
+    def clear(self, rollout_id: str) -> None:
+        """Forget the folded evidence of a rollout, so that it begins on new outcomes; verdicts and outcomes stay."""
+        self._connection.execute(delete(schema.window).where(schema.window.c.rollout_id == rollout_id))
+
 
 class Verdicts:
     """Every verdict that was acted upon."""
@@ -144,7 +148,8 @@ class Outbox:
     def failed(self, message_id: int, error: str, next_at: datetime) -> None:
         """Note a failed try and when to try again."""
         table = schema.outbox
-        values = {"attempts": table.c.attempts + 1, "error": error, "due_at": next_at}
+        said = error.encode(errors="replace").decode().replace("\0", "?")  # somebody else's text: storing it must not fail
+        values = {"attempts": table.c.attempts + 1, "error": said, "due_at": next_at}
         self._connection.execute(update(table).where(table.c.id == message_id).values(values))
 
 
@@ -155,12 +160,13 @@ class Leases:
         self._connection = connection
 
     def take(self, name: str, holder: str, now: datetime, ttl_s: float) -> int | None:
-        """Take or renew a lease for `ttl_s` seconds.
+        """Take or renew a lease for `ttl_s` seconds, by the database's own clock on PostgreSQL and by `now` on SQLite.
 
         Returns:
             The fencing token: the same on renewal, a higher one on every new holding. None while another holds it.
         """
-        table, expires_at = schema.lease, now + timedelta(seconds=ttl_s)
+        table, now = schema.lease, dialect.of(self._connection).now(self._connection, now)
+        expires_at = now + timedelta(seconds=ttl_s)
         expired = table.c.expires_at <= now
         token = case((expired, table.c.token + 1), else_=table.c.token)
         free = (table.c.name == name) & or_(expired, table.c.holder == holder)

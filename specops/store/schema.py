@@ -25,7 +25,9 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-HEAD_REVISION = "0002"
+from specops.errors import InvalidRecord
+
+HEAD_REVISION = "0003"
 """The newest migration; a test compares it with migrations/, so that opening a current database need not import Alembic."""
 
 APPEND_ONLY = ("audit_entry", "verdict", "alias_event", "checkpoint")
@@ -61,23 +63,70 @@ class UtcText(TypeDecorator[datetime]):
         return None if value is None else datetime.fromisoformat(value)
 
 
+class PlainText(TypeDecorator[str]):
+    """Text that both databases take: PostgreSQL refuses NUL characters and what is too long, neither takes half a surrogate."""
+
+    impl = String
+    cache_ok = True  # the key of the cache is the class and what __init__ takes, by name
+
+    def __init__(self, length: int | None = None) -> None:
+        self.length = length
+        super().__init__(length)
+
+    def coerce_compared_value(self, op: Any, value: Any) -> "PlainText":  # noqa: ANN401, ARG002
+        """Compare with texts of any length: only what is stored is limited."""
+        return PlainText()
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        """Write."""
+        if value is None:
+            return None
+        if self.length is not None and len(value) > self.length:
+            raise InvalidRecord(f"{_shown(value)} has {len(value)} characters, at most {self.length} can be stored; shorten it")
+        if "\0" in value or not _is_utf8(value):
+            raise InvalidRecord(f"{_shown(value)} holds a NUL character or half a surrogate pair; databases cannot store it")
+        return value
+
+
+class LongText(PlainText):
+    """Text without a limit."""
+
+    impl = Text
+    cache_ok = True
+
+
 class JsonText(TypeDecorator[Any]):
-    """JSON as text: keeps infinite e-values, which the JSON types of databases refuse."""
+    """JSON as text: keeps infinite e-values, which the JSON types of databases refuse; a NUL character is escaped."""
 
     impl = Text()
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str:  # noqa: ANN401, ARG002
         """Write."""
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        out = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        # half a surrogate pair has no UTF-8; escaped, it is plain ASCII, and reading gives it back
+        return out if _is_utf8(out) else json.dumps(value, separators=(",", ":"))
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:  # noqa: ANN401, ARG002
         """Read."""
         return None if value is None else json.loads(value)
 
 
+def _is_utf8(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shown(value: str) -> str:
+    """Return the beginning of a text, printable anywhere."""
+    return ascii(value[:60])
+
+
 def _digest(name: str = "digest", *args: Any, **options: Any) -> "Column[Any]":  # noqa: ANN401
-    return Column(name, String(64), *args, **({"nullable": False} | options))
+    return Column(name, PlainText(64), *args, **({"nullable": False} | options))
 
 
 def _row_id() -> "Column[Any]":
@@ -85,7 +134,7 @@ def _row_id() -> "Column[Any]":
 
 
 def _text(name: str, length: int = 200, **options: Any) -> "Column[Any]":  # noqa: ANN401
-    return Column(name, String(length), **({"nullable": False} | options))
+    return Column(name, PlainText(length), **({"nullable": False} | options))
 
 
 def _json(name: str = "record", **options: Any) -> "Column[Any]":  # noqa: ANN401
@@ -102,7 +151,7 @@ artifact = Table(
     _digest(primary_key=True),
     _text("kind", 32),
     _text("name"),
-    Column("location", Text(), nullable=False),
+    Column("location", LongText(), nullable=False),
     _json("files"),
     _json("facts"),
     _json("properties", server_default="{}"),
@@ -112,12 +161,12 @@ artifact = Table(
 tensor = Table(
     "tensor",
     metadata,
-    Column("artifact", String(64), ForeignKey("artifact.digest"), primary_key=True),
-    Column("file", Text(), primary_key=True),
-    Column("name", Text(), primary_key=True),
+    Column("artifact", PlainText(64), ForeignKey("artifact.digest"), primary_key=True),
+    Column("file", LongText(), primary_key=True),
+    Column("name", LongText(), primary_key=True),
     _text("dtype", 16),
     _json("shape"),
-    _digest("sha256", index=True),
+    _text("digest", 80, index=True),
 )
 
 pair = Table("pair", metadata, _digest(primary_key=True), _text("relation", 32), _json())
@@ -137,7 +186,7 @@ edge = Table(
     _digest("source", primary_key=True),
     _text("kind", 32, primary_key=True),
     _digest("target", primary_key=True),
-    Index(None, "target", "kind"),
+    Index(None, "target", "kind", "source"),
 )
 
 alias_event = Table(
@@ -145,13 +194,13 @@ alias_event = Table(
     metadata,
     _row_id(),
     _text("name"),
-    Column("release_id", String(32), ForeignKey("release.id"), nullable=False),
+    Column("release_id", PlainText(32), ForeignKey("release.id"), nullable=False),
     _text("actor"),
     _time(),
     Index(None, "name", "id"),
 )
 
-policy = Table("policy", metadata, _digest(primary_key=True), _text("name"), Column("text", Text(), nullable=False))
+policy = Table("policy", metadata, _digest(primary_key=True), _text("name"), Column("text", LongText(), nullable=False))
 
 evidence = Table(
     "evidence",
@@ -176,7 +225,7 @@ rollout = Table(
 window = Table(
     "evidence_window",
     metadata,
-    Column("rollout_id", String(200), ForeignKey("rollout.id"), primary_key=True),
+    Column("rollout_id", PlainText(200), ForeignKey("rollout.id"), primary_key=True),
     _json(),
     _text("epoch", 64),
     Column("sequence", BigInteger(), nullable=False),
@@ -186,7 +235,7 @@ verdict = Table(
     "verdict",
     metadata,
     _row_id(),
-    Column("rollout_id", String(200), ForeignKey("rollout.id"), nullable=False, index=True),
+    Column("rollout_id", PlainText(200), ForeignKey("rollout.id"), nullable=False, index=True),
     _text("result", 16),
     _digest("policy_digest"),
     Column("outcomes", BigInteger(), nullable=False),
@@ -208,7 +257,7 @@ outcome_segment = Table(
     _text("rollout_id", primary_key=True),
     Column("first", BigInteger(), primary_key=True, autoincrement=False),
     Column("count", Integer(), CheckConstraint("count > 0", name="not_empty"), nullable=False),
-    Column("path", Text(), nullable=False),
+    Column("path", LongText(), nullable=False),
     _digest("sha256"),
 )
 
@@ -237,7 +286,7 @@ checkpoint = Table(
     "checkpoint",
     metadata,
     Column("size", BigInteger(), primary_key=True, autoincrement=False),
-    Column("note", Text(), nullable=False),
+    Column("note", LongText(), nullable=False),
 )
 
 outbox = Table(
@@ -251,7 +300,7 @@ outbox = Table(
     _time("due_at"),
     Column("attempts", Integer(), nullable=False),
     _time("done_at", nullable=True),
-    Column("error", Text(), nullable=True),
+    Column("error", LongText(), nullable=True),
     UniqueConstraint("kind", "key"),
     Index(None, "done_at", "due_at"),
 )

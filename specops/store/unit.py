@@ -5,8 +5,14 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from specops.store.audit import AuditLog
-from specops.store.lineage import Aliases, Artifacts, Edges, EvidenceLog, Policies, Releases
+from specops.store.edges import Edges
+from specops.store.evidence import EvidenceLog, Policies
+from specops.store.history import History
+from specops.store.lineage import Aliases, Artifacts, Releases
+from specops.store.names import Names
+from specops.store.pairs import Pairs
 from specops.store.rollouts import Leases, Outbox, Rollouts, Verdicts, Windows, next_value
+from specops.store.samples import Samples
 from specops.store.segments import Outcomes
 
 
@@ -18,6 +24,8 @@ class Unit:
         self.artifacts = Artifacts(connection)
         self.releases = Releases(connection)
         self.edges = Edges(connection)
+        self.names = Names(connection)
+        self.pairs = Pairs(connection)
         self.aliases = Aliases(connection)
         self.policies = Policies(connection)
         self.evidence = EvidenceLog(connection)
@@ -26,8 +34,10 @@ class Unit:
         self.verdicts = Verdicts(connection)
         self.outcomes = Outcomes(connection, segments)
         self.audit = AuditLog(connection)
+        self.history = History(connection, segments)
         self.outbox = Outbox(connection)
         self.leases = Leases(connection)
+        self.samples = Samples(connection)
 
     def next_revision(self, *, beyond: int = 0) -> int:
         """Return the next route revision; it only grows, and is above `beyond`."""

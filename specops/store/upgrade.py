@@ -1,8 +1,8 @@
 """Brings a database to the newest schema with Alembic, inside the caller's transaction.
 
-Called by `database.open_store`. SQLite's DDL is transactional and the caller holds the write lock, so two processes that start
-at once cannot both upgrade, and a failed upgrade leaves the database as it was. The scripts are in migrations/ of a checkout,
-in specops/_shipped/migrations of an installed wheel.
+Called by `database.open_store`. DDL is transactional on both databases and the caller holds the writer lock, so two processes
+that start at once cannot both upgrade, and a failed upgrade leaves the database as it was. The scripts are in migrations/ of a
+checkout, in specops/_shipped/migrations of an installed wheel.
 """
 
 from pathlib import Path
@@ -65,11 +65,12 @@ def run(connection: Connection, revision: str = "head") -> None:
 
     setup = config(connection)
     known = [script.revision for script in ScriptDirectory.from_config(setup).walk_revisions()]
+    tables = [name for name in inspect(connection).get_table_names() if name != _VERSION_TABLE]
+    if tables and (at is None or (at not in known and schema.audit_entry.name not in tables)):
+        raise InvalidInput(f"the database holds tables of something else ({', '.join(sorted(tables)[:3])}); use one of its own")
     if at is not None and at not in known:
         raise RuleViolation(
             f"the database is at schema revision {at}, this specops knows revisions up to {schema.HEAD_REVISION}; "
             "install the specops that made it, or use another database"
         )
-    if at is None and (strangers := inspect(connection).get_table_names()):
-        raise InvalidInput(f"the database holds tables of something else ({', '.join(strangers[:3])}); use a file of its own")
     command.upgrade(setup, revision)

@@ -9,40 +9,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from specops.adapters.alerts import Alert, Receiver, alert_for, post
-from specops.core.rollout import Rollout, State, Step, StepKind
-from specops.core.verdict import Finding, Result, Verdict
+from specops.adapters.alerts import Alert, Receiver, post
 from specops.errors import InvalidInput, InvalidRecord, Unavailable
 
 AT = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
-FINDING = Finding(
-    check="acceptance",
-    result=Result.FAIL,
-    metric="acceptance_rate",
-    n=57,
-    estimate=0.34,
-    low=0.25,
-    high=0.44,
-    limit=0.55,
-    unit="share",
-    e_value=312.0,
-    e_threshold=200.0,
-    pass_e_value=None,
-    pass_threshold=None,
-    owner="inference-oncall",
-    reason="acceptance fell below its limit",
+ALERT = Alert(
+    name="SpecopsRolledBack",
+    labels={"service": "specops", "severity": "critical", "rollout": "r-1", "check": "acceptance"},
+    annotations={"summary": "rollout r-1 rolled back", "owner": "inference-oncall"},
+    starts_at=AT,
 )
-VERDICT = Verdict(result=Result.FAIL, findings=(FINDING,), policy_digest="9" * 64, outcomes=57, at=AT)
-ROLLOUT = Rollout(
-    id="r-1",
-    baseline="rel-a",
-    candidate="rel-b",
-    policy_digest="9" * 64,
-    pipeline="canary",
-    steps=(Step(kind=StepKind.CANARY, weight=0.1),),
-    state=State.ROLLED_BACK,
-)
-ALERT = alert_for(ROLLOUT, VERDICT)
 
 
 @pytest.fixture
@@ -68,7 +44,7 @@ def test_a_posted_alert_arrives_whole(receiver):
     post(receiver.url, [ALERT])
 
     assert receiver.received() == (ALERT,)
-    assert json.loads(receiver.log.read_text())["alert"]["labels"]["alertname"] == "SpecopsCheckFailed"
+    assert json.loads(receiver.log.read_text())["alert"]["labels"]["alertname"] == "SpecopsRolledBack"
 
 
 def test_a_resolved_alert_keeps_its_identity(receiver):
@@ -79,38 +55,6 @@ def test_a_resolved_alert_keeps_its_identity(receiver):
     firing, resolved = receiver.received()
     assert firing.labels == resolved.labels
     assert (firing.ends_at, resolved.ends_at) == (None, AT + timedelta(minutes=3))
-
-
-def test_other_readings_do_not_open_another_incident():
-    """Readings live in annotations; the label set is the same for every verdict of the check."""
-    later = replace(FINDING, estimate=0.21, e_value=9000.0, n=80)
-    again = alert_for(ROLLOUT, replace(VERDICT, findings=(later,), outcomes=80, at=AT + timedelta(seconds=5)))
-
-    assert again.labels == ALERT.labels
-    assert again.annotations["description"] != ALERT.annotations["description"]
-
-
-def test_the_description_carries_the_three_numbers():
-    """Estimate, limit and number of requests, plus whom to ask and what to do."""
-    description = ALERT.annotations["description"]
-
-    assert all(figure in description for figure in ("0.34", "0.55", "57 requests"))
-    assert ALERT.annotations["owner"] == "inference-oncall"
-    assert ALERT.annotations["runbook_url"]
-
-
-@pytest.mark.parametrize("result", [Result.PASS, Result.PENDING])
-def test_nobody_is_called_when_nothing_is_wrong(result):
-    """A verdict that needs no person makes no alert."""
-    with pytest.raises(InvalidInput, match="raise an alert"):
-        alert_for(ROLLOUT, replace(VERDICT, result=result))
-
-
-def test_unusable_evidence_calls_even_without_a_finding():
-    """ERROR from broken data has no finding of its own, and is still told."""
-    alert = alert_for(ROLLOUT, Verdict(result=Result.ERROR, findings=(), policy_digest="9" * 64, outcomes=4, at=AT))
-
-    assert (alert.name, alert.labels["severity"]) == ("SpecopsEvidenceUnusable", "warning")
 
 
 @pytest.mark.parametrize(

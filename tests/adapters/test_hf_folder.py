@@ -27,7 +27,7 @@ def test_a_llama_pair_shares_one_tokenizer_and_its_embeddings(tmp_path):
 
     assert _one(big, ArtifactKind.TOKENIZER).digest == _one(small, ArtifactKind.TOKENIZER).digest
     assert (small.artifacts[0].digest, EdgeKind.DISTILLED_FROM, big.artifacts[0].digest) in _edges(small)
-    shared = {t.sha256 for t in big.artifacts[0].tensors} & {t.sha256 for t in small.artifacts[0].tensors}
+    shared = {t.digest for t in big.artifacts[0].tensors} & {t.digest for t in small.artifacts[0].tensors}
     assert len(shared) == 1
     assert big.artifacts[0].properties["num_hidden_layers"] == folders.LAYERS
 

@@ -9,11 +9,12 @@ from dataclasses import replace
 import pytest
 
 from specops.adapters.dsse import seal
-from specops.adapters.lineage_bundle import KEY, MANIFEST, SEAL, SEAL_TYPE, Bundle, ProvenEntry, read_bundle, write_bundle
+from specops.adapters.lineage_bundle import KEY, MANIFEST, SEAL, SEAL_TYPE, read_bundle, write_bundle
 from specops.adapters.signing import load_or_create
 from specops.core.audit import AuditEntry, Checkpoint
 from specops.core.canonical import canonical
 from specops.core.merkle import Frontier, inclusion_proof, leaf_hash
+from specops.core.slice import Bundle, ProvenEntry
 from specops.errors import ChainBroken, InvalidInput, LineageBroken, SpecopsError
 from tests.adapters.test_exports import AT, PART, RELEASE, TARGET
 
@@ -40,7 +41,7 @@ def signer(tmp_path):
 def bundle(signer):
     """Return a bundle with everything in it."""
     entries, note = _log(signer)
-    return Bundle(part=PART, policies=(("p" * 64, "default", "name: default\n"),), audit=entries, note=note)
+    return Bundle(part=PART, audit=entries, note=note)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from specops.adapters.signing import PublicKey, Signer, load_or_create
+from specops.adapters.signing import KeyRing, PublicKey, Signer, load_or_create, next_key, rotate
 from specops.errors import ChainBroken, InvalidInput, RuleViolation, Unavailable
 
 # Key pair and note of the tests of golang.org/x/mod/sumdb/note.
@@ -109,3 +109,51 @@ def test_files_that_are_no_key_are_refused(tmp_path):
         load_or_create(tmp_path / "k", name="a b")
     with pytest.raises(Unavailable, match="writable"):
         load_or_create(tmp_path / "audit.key")
+
+
+def test_after_a_rotation_notes_of_both_keys_open(tmp_path, signer):
+    """The old public half stays, the old private half goes; the next key is made once."""
+    folder = tmp_path / "keys"
+    old = signer.sign("old\n")
+    assert next_key(folder) == next_key(folder)
+    line = rotate(folder).to_line()
+    new = load_or_create(folder)
+
+    ring = KeyRing.load(folder)
+    assert (ring.open(old), ring.open(new.sign("new\n"))) == ("old\n", "new\n")
+    assert new.name == signer.name
+    assert new.seed != signer.seed
+    assert (folder / "audit.key.pub").read_text().strip() == line
+    assert stat.S_IMODE((folder / "audit.key").stat().st_mode) == 0o600
+    assert not (folder / "audit.key.next").exists()
+    with pytest.raises(ChainBroken, match=r"not signed by specops/audit\+"):
+        PublicKey.load(folder / "audit.key.pub").open(old)
+
+
+def test_a_rotation_killed_halfway_is_repaired_at_the_next_use(tmp_path, signer):
+    """The public half follows the private one."""
+    folder = tmp_path / "keys"
+    (folder / "audit.key.pub").write_text(GO_PUBLIC)
+    load_or_create(folder)
+    assert PublicKey.load(folder / "audit.key.pub") == signer.public_key
+
+
+def test_a_note_with_a_false_line_of_a_known_key_does_not_open(tmp_path, signer):
+    """A good signature does not cover for a bad one beside it."""
+    folder = tmp_path / "keys"
+    note, wrong = signer.sign("text\n"), signer.sign("other\n").splitlines()[-1]
+    next_key(folder)
+    rotate(folder)
+    with pytest.raises(ChainBroken, match="does not fit"):
+        KeyRing.load(folder).open(f"{note}{wrong}\n")
+
+
+def test_a_folder_that_cannot_be_written_keeps_its_key(tmp_path, signer):
+    """No next key, or no folder for it: the present one stays."""
+    with pytest.raises(InvalidInput, match="no signing key"):
+        rotate(tmp_path / "keys")
+    (tmp_path / "keys" / f"audit-{signer.public_key.id.hex()}.pub").mkdir()
+    next_key(tmp_path / "keys")
+    with pytest.raises(Unavailable, match="writable"):
+        rotate(tmp_path / "keys")
+    assert load_or_create(tmp_path / "keys") == signer

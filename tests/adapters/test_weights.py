@@ -2,13 +2,27 @@
 
 import hashlib
 import json
+import os
 import pickle
+import socket
+import zipfile
 
 import pytest
+from blake3 import blake3
 
-from specops.adapters.weights import CHUNK_BYTES, hash_artifact, read_header, tensor_digests, verify_artifact
+from specops.adapters import weights
+from specops.adapters.recheck import Change
+from specops.adapters.weights import (
+    CHUNK_BYTES,
+    compare_artifact,
+    hash_artifact,
+    read_header,
+    same_tensors,
+    verify_artifact,
+)
 from specops.core.release import ArtifactKind
 from specops.errors import InvalidWeights, LineageBroken
+from tests.gguf_files import gguf, tensor
 
 A = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
 B = {"dtype": "F16", "shape": [4], "data_offsets": [16, 24]}
@@ -68,48 +82,50 @@ def test_progress_counts_every_byte(folder):
 
 
 def test_equal_tensors_in_other_files_are_recognised(folder, tmp_path):
-    """Other metadata gives another file digest and the same tensor digests."""
-    other = tmp_path / "other.safetensors"
-    other.write_bytes(safetensors({"__metadata__": {"x": "y"}, "b": B, "a": A}))
-    digests = hashed(folder, tensors=True).facts["tensor_sha256"]
-    assert tensor_digests(other) == digests
-    assert digests["a"] == hashlib.sha256(b"F32[2, 2]" + bytes(range(16))).hexdigest()
+    """Other metadata gives another file digest and the same tensor digests; without tensors nothing is claimed."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "x.safetensors").write_bytes(safetensors({"__metadata__": {"x": "y"}, "b": B, "a": A}))
+
+    one, two = hashed(folder, tensors=True), hashed(other, tensors=True)
+
+    assert {t.name: t.digest for t in one.tensors}["a"] == "b3:" + blake3(b"F32[2, 2]" + bytes(range(16))).hexdigest()
+    assert same_tensors(one, two)
+    assert one.digest != two.digest
+    assert not same_tensors(hashed(folder), hashed(other))
 
 
-@pytest.mark.parametrize(("header", "message"), [
-    ({"a": A | {"data_offsets": [0, 17]}, "b": B}, "does not fill"),
-    ({"a": A, "b": B | {"data_offsets": [12, 20]}}, "overlaps"),
-    ({"a": A, "b": B | {"data_offsets": [17, 25]}}, "unused bytes"),
-    ({"a": A}, "end at byte"),
-    ({"a": A, "b": B, "c": {"dtype": "F32", "shape": [2], "data_offsets": [24, 32]}}, "end at byte"),
-    ({"a": A | {"shape": [-2, -2]}, "b": B}, "whole numbers"),
-    ({"a": A | {"shape": [True, 4]}, "b": B}, "whole numbers"),
-    ({"a": A | {"dtype": "X9"}, "b": B}, "X9"),
-    ({"a": {"dtype": "F32"}}, "shape"),
-    ({"a": []}, "corrupt"),
-    (b"[1]", "corrupt"),
-    (b'{"a"', "corrupt"),
-    (b"\xff\xff", "corrupt"),
-    (b'{"a":{},"a":{}}', "twice"),
-    (b"[" * 100_000, "corrupt"),
-])  # fmt: skip
-def test_a_corrupt_safetensors_header_is_refused(tmp_path, header, message):
-    """No offset is believed before it is checked."""
-    file = tmp_path / "x.safetensors"
-    file.write_bytes(safetensors(header))
-    with pytest.raises(InvalidWeights, match=message):
-        read_header(file)
+def test_files_are_hashed_side_by_side_in_a_fixed_order(folder, monkeypatch):
+    """With more processors several files are read at once; the artifact and the progress are the same."""
+    for index in range(20):
+        (folder / f"part-{index:02}.txt").write_bytes(bytes([index]) * (CHUNK_BYTES + index))
+    alone, calls = hashed(folder, tensors=True), []
+    monkeypatch.setattr(weights.os, "sched_getaffinity", lambda _: set(range(8)))
+
+    together = hashed(folder, tensors=True, progress=lambda done, total: calls.append((done, total)))
+
+    assert together == alone
+    assert [done for done, _ in calls] == sorted(done for done, _ in calls)
+    assert calls[-1] == (alone.size, alone.size)
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [b"", b"abc", safetensors({"a": A}, length=2**63), safetensors({"a": A}, length=0), safetensors({"a": A}, length=10**6)],
-)
-def test_a_header_longer_than_the_file_is_refused(folder, raw):
-    """A cut download or a random file gives one line and reads nothing more."""
+@pytest.mark.parametrize("raw", [b"", b"abc", safetensors({"a": A}, length=2**63), safetensors({"a": A}), safetensors(b"[1]")])
+def test_a_file_that_is_not_sound_is_refused(folder, raw):
+    """A cut download or a random file gives one line that names it."""
     (folder / "model.safetensors").write_bytes(raw)
-    with pytest.raises(InvalidWeights, match="no safetensors file: its header claims"):
+    with pytest.raises(InvalidWeights, match=r"model\.safetensors is not a sound safetensors file"):
         hashed(folder)
+
+
+def test_gguf_tensors_are_digested_too(tmp_path):
+    """The header is checked, and each tensor's bytes have a digest over type, shape and bytes."""
+    (tmp_path / "m.gguf").write_bytes(gguf(tensors=(tensor("a", (4, 2), 0, 0),), data=32))
+
+    (found,) = hashed(tmp_path, tensors=True).tensors
+
+    assert (found.file, found.name, found.dtype) == ("m.gguf", "a", "F32")
+    assert found.digest == "b3:" + blake3(b"F32[4, 2]" + bytes(32)).hexdigest()
+    assert [t.name for t in read_header(tmp_path / "m.gguf")] == ["a"]
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "x.pt", "x.pth", "x.ckpt", "x.pkl", "harmless.dat"])
@@ -135,6 +151,44 @@ def test_a_link_out_of_the_folder_is_refused(folder, tmp_path):
         hashed(folder)
     with pytest.raises(InvalidWeights, match="points out of"):
         hashed(folder, files=["../secret.json"])
+
+
+def test_a_zip_of_torch_is_a_pickle_too(folder):
+    """torch.save writes a zip with a pickle in it; other zips are just files."""
+    for name, inside in (("notes.dat", "notes.txt"), ("harmless.dat", "archive/data.pkl")):
+        with zipfile.ZipFile(folder / name, "w") as archive:
+            archive.writestr(inside, "x")
+        if inside == "notes.txt":
+            assert len(hashed(folder).files) == 4
+    with pytest.raises(InvalidWeights, match=r"harmless\.dat is a pickle checkpoint"):
+        hashed(folder)
+
+
+def test_what_is_no_plain_file_is_refused(folder):
+    """A pipe would block for ever, a socket and a dangling link hold nothing."""
+    os.mkfifo(folder / "pipe")
+    with pytest.raises(InvalidWeights, match=r"pipe in .* is a named pipe"):
+        hashed(folder)
+    (folder / "pipe").unlink()
+    (folder / "dangling").symlink_to("nowhere")
+    with pytest.raises(InvalidWeights, match="dangling is not a file"):
+        hashed(folder)
+    (folder / "dangling").unlink()
+    (folder / "to-sub").symlink_to("sub")
+    with pytest.raises(InvalidWeights, match="a linked folder has to be copied"):
+        hashed(folder)
+
+
+def test_strange_names_are_refused(folder):
+    """Not Unicode, control characters, weights that differ only in case."""
+    strange = os.fsdecode(b"bad-\xff.json")
+    (folder / strange).write_text("{}")
+    with pytest.raises(InvalidWeights, match="no printable Unicode name"):
+        hashed(folder)
+    (folder / strange).unlink()
+    (folder / "Model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    with pytest.raises(InvalidWeights, match="differ only in case"):
+        hashed(folder)
 
 
 def test_nothing_to_register_is_refused(folder, tmp_path):
@@ -164,16 +218,110 @@ def test_a_changed_missing_or_added_file_is_named(folder):
 
 @pytest.mark.parametrize(("text", "message"), [
     ('{"weight_map": {"a": "model.safetensors", "b": "model.safetensors"}}', None),
-    ('{"weight_map": {"c": "model.safetensors"}}', "places 'c' in model.safetensors"),
-    ('{"weight_map": {"a": "shard-2.safetensors"}}', "places 'a' in shard-2.safetensors"),
+    ('{"weight_map": {"a": "model.safetensors", "b": "model.safetensors", "c": "model.safetensors"}}', "places 'c' in model"),
+    ('{"weight_map": {"a": "model.safetensors"}}', "has 'b', which .* does not name"),
+    ('{"weight_map": {"a": "shard-2.safetensors"}}', "names the shard 'shard-2.safetensors', which is missing"),
+    ('{"weight_map": {"a": "model.safetensors", "a": "model.safetensors"}}', "twice"),
+    ('{"weight_map": {"a": "../model.safetensors"}}', "must name a file beside it"),
+    ('{"weight_map": {"a": 7}}', "must name a file beside it"),
+    ('{"weight_map": {}}', "must name a file beside it"),
+    ('{"weight_map": []}', "must name a file|not an index"),
     ("{}", "not an index"),
     ("[", "not an index"),
+    ("[" * 100_000, "not an index"),
 ])  # fmt: skip
 def test_an_index_of_shards_must_fit_the_shards(folder, text, message):
-    """Each tensor is where the index says."""
+    """Each tensor is where the index says, and the index names each tensor."""
     (folder / "model.safetensors.index.json").write_text(text)
     if message is None:
         assert len(hashed(folder).files) == 4
         return
     with pytest.raises(InvalidWeights, match=message):
         hashed(folder)
+
+
+def test_an_index_beyond_reason_is_not_read(folder):
+    """Its size alone refuses it."""
+    with (folder / "model.safetensors.index.json").open("wb") as file:
+        file.truncate((64 << 20) + 1)
+    with pytest.raises(InvalidWeights, match="at most 67108864 expected"):
+        hashed(folder)
+
+
+@pytest.fixture
+def shards(tmp_path):
+    """Return a folder with two shards of the same size."""
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    for index in (1, 2):
+        (folder / f"m-{index}.safetensors").write_bytes(safetensors({f"a{index}": A, f"b{index}": B}, bytes([index]) * 24))
+    return folder
+
+
+def swap(folder):
+    """Exchange the shards' contents."""
+    one, two = (folder / "m-1.safetensors"), (folder / "m-2.safetensors")
+    first, second = one.read_bytes(), two.read_bytes()
+    one.write_bytes(second)
+    two.write_bytes(first)
+
+
+def reheader(folder):
+    """Write the first shard again with other metadata."""
+    (folder / "m-1.safetensors").write_bytes(safetensors({"__metadata__": {"x": "y"}, "a1": A, "b1": B}, b"\1" * 24))
+
+
+def flip(folder):
+    """Change one byte of the first shard's data."""
+    raw = (folder / "m-1.safetensors").read_bytes()
+    (folder / "m-1.safetensors").write_bytes(raw[:-1] + b"\7")
+
+
+def ruin(folder):
+    """Cut the first shard."""
+    (folder / "m-1.safetensors").write_bytes((folder / "m-1.safetensors").read_bytes()[:-1])
+
+
+@pytest.mark.parametrize("full", [True, False])
+@pytest.mark.parametrize(("tamper", "changes", "message"), [
+    (swap, {"m-1.safetensors": "swapped", "m-2.safetensors": "swapped"}, "m-1.* holds what was registered as m-2"),
+    (lambda f: (f / "m-2.safetensors").unlink(), {"m-2.safetensors": "missing"}, r"m-2\.safetensors of tiny is missing"),
+    (lambda f: (f / "m-3.safetensors").write_bytes(b"x"), {"m-3.safetensors": "added"}, r"m-3.* is no part of tiny"),
+    (lambda f: (f / "m-2.safetensors").rename(f / "n.safetensors"), {"m-2.safetensors": "moved"}, "renamed to n.safetensors"),
+    (reheader, {"m-1.safetensors": "header"}, "only its header changed"),
+    (flip, {"m-1.safetensors": "changed"}, "is not what was registered: sha256"),
+    (ruin, {"m-1.safetensors": "changed"}, "is not what was registered: sha256"),
+])  # fmt: skip
+def test_tampering_is_found_and_named(shards, tamper, changes, message, full):
+    """Swapped, removed, added, renamed, header only, one byte, cut: each says what happened to which file."""
+    artifact = hashed(shards, tensors=True)
+    assert compare_artifact(artifact, shards, full=full) == ()
+    tamper(shards)
+
+    found = compare_artifact(artifact, shards, full=full)
+
+    assert {d.path: d.change for d in found} == {path: Change(change) for path, change in changes.items()}
+    with pytest.raises(LineageBroken, match=message):
+        verify_artifact(artifact, shards, full=full)
+
+
+def test_many_differences_are_counted(folder):
+    """An error names three files and says how many more there are."""
+    for index in range(4):
+        (folder / f"f{index}.txt").write_text("x")
+    artifact = hashed(folder)
+    for path in ("config.json", "f0.txt", "f1.txt", "f2.txt"):
+        (folder / path).unlink()
+
+    with pytest.raises(LineageBroken, match=r"config\.json .*f1\.txt .* \(and 1 more\)$"):
+        verify_artifact(artifact, folder)
+    assert len(compare_artifact(artifact, folder / "nowhere")) == len(artifact.files)
+
+
+def test_a_socket_is_refused(folder, monkeypatch):
+    """A server's socket in the folder is no content."""
+    monkeypatch.chdir(folder)  # a socket's path is limited to some 100 bytes
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("s")
+        with pytest.raises(InvalidWeights, match="is a socket"):
+            hashed(folder)

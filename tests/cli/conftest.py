@@ -13,7 +13,7 @@ from specops.control.register import register
 from specops.control.rollouts import Plan, start
 from specops.core.release import Artifact, ArtifactKind, Edge, EdgeKind, FileDigest, Release
 from specops.settings import Settings
-from specops.store.triggers import TRIGGERS
+from specops.store.sqlite import TRIGGERS
 from specops.wiring import load_pipeline, load_policy, opened
 
 T0 = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)

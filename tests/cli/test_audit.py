@@ -1,8 +1,18 @@
 """`specops audit verify` is exit 0 on a sound log and exit 1 on an altered one, naming the entry."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+
+SCRIPT = Path(__file__).parents[2] / "docs" / "reference" / "check_proof.py"
+
+
+def signed(run):
+    """Return how many entries lie under a checkpoint."""
+    return json.loads(run("audit", "verify", "--json").out)["proven"]
 
 
 def test_a_sound_log_verifies(run, full):
@@ -57,3 +67,68 @@ def test_the_log_shows_the_newest_entries(run, full):
 def test_less_than_one_entry_is_wrong_usage(run, full):
     """Asking for nothing does not print everything."""
     assert run("audit", "log", "--last", "0").code == 2
+
+
+def test_the_log_is_filtered_by_subject_tag_and_time(run, full):
+    """A tag stands for all below it; a time without zone is UTC."""
+
+    def seen(*filters):
+        return [e["tag"] for e in json.loads(run("audit", "log", "--json", *filters).out)]
+
+    assert seen("--tag", "rollout") == ["rollout:plan:started"]
+    assert seen("--subject", "ro-1") == ["rollout:plan:started"]
+    assert len(seen("--tag", "lineage", "--last", "2")) == 2
+    assert seen("--since", "2026-11-30") == []
+    assert seen("--since", "2026-11-29T12:00:00")[-1] == "rollout:plan:started"
+
+
+def test_a_proof_leaves_the_house_and_holds(run, full):
+    """Bundle and public key are all that the script needs."""
+    bundle = full / "proof.json"
+    assert run("audit", "prove", "3", "--out", bundle).code == 0
+    command = [sys.executable, "-I", str(SCRIPT), str(bundle), str(full / "keys" / "audit.key.pub")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(run("audit", "prove", "3").out) == json.loads(bundle.read_text())
+
+
+def test_an_entry_without_checkpoint_or_without_existence_is_exit_2(run, full):
+    """One line with the way out."""
+    size = signed(run)
+    run("rollout", "abort", "ro-1", "--reason", "r")
+    assert "specops audit checkpoint" in run("audit", "prove", size).err
+    assert (run("audit", "prove", "99").code, run("audit", "prove", "0", "--out", full).code) == (2, 2)
+
+
+def test_growth_between_two_checkpoints_is_proven(run, full):
+    """From the first checkpoint over OLD to the first over NEW."""
+    size = signed(run)
+    run("rollout", "abort", "ro-1", "--reason", "r")
+    run("audit", "checkpoint")
+    bundle = json.loads(run("audit", "consistency", "2", size + 1).out)
+    assert [bundle[which].splitlines()[1] for which in ("old", "new")] == [str(size), str(size + 1)]
+
+
+def test_a_new_key_signs_and_the_log_still_verifies(run, full):
+    """The rotation is an entry under the old key; proofs from before and after hold."""
+    old = (full / "keys" / "audit.key.pub").read_text().strip()
+    done = run("audit", "rotate-key")
+    new = (full / "keys" / "audit.key.pub").read_text().strip()
+    assert (done.code, old != new, new in done.out) == (0, True, True)
+    (entry,) = json.loads(run("audit", "log", "--tag", "audit:key", "--json").out)
+    assert entry["payload"]["new_key"] == new
+    assert run("audit", "verify").code == 0
+    run("rollout", "abort", "ro-1", "--reason", "r")
+    run("audit", "checkpoint")
+    assert json.loads(run("audit", "verify", "--json").out)["checkpoints"] == 3
+
+
+def test_a_place_that_fails_is_told_and_stops_nothing(run, full, monkeypatch):
+    """The checkpoint is signed; `verify` says which place was not compared."""
+    monkeypatch.setenv("SPECOPS_CHECKPOINT_COPY", str(full / "copy.txt"))
+    monkeypatch.setenv("SPECOPS_CHECKPOINT_GIT", str(full / "no-repository"))
+    done = run("audit", "checkpoint")
+    assert (done.code, done.err.count("warning: checkpoints did not reach git notes of")) == (0, 1)
+    checked = run("audit", "verify")
+    assert (checked.code, checked.err.count("was not compared")) == (0, 1)
+    assert (full / "copy.txt").read_text() == (full / "checkpoints.txt").read_text()

@@ -93,3 +93,38 @@ def test_a_start_with_a_wrong_name_is_exit_2(run, full, change):
     run("rollout", "abort", "ro-1", "--reason", "r")
     assert run(*START, *change).code == 2
     assert len(json.loads(run("rollout", "list", "--json").out)) == 1
+
+
+POLICY = """
+name: amended
+checks:
+  - {name: errors, metric: error, at_most: 0.05, pass_at: 0.25, min_requests: 20, owner: oncall}
+"""
+
+
+def test_a_policy_is_amended_by_two_people(run, full, tmp_path, monkeypatch):
+    """The first command prints the second; its own author may not run it."""
+    (tmp_path / "new.yaml").write_text(POLICY)
+    proposed = run("rollout", "amend", "ro-1", "--policy", str(tmp_path / "new.yaml"), "--reason", "a guess")
+    command = proposed.out.splitlines()[-1].split()
+    assert (proposed.code, command[:3]) == (0, ["specops", "rollout", "approve"])
+    assert "by bob, waits for another person" in run("rollout", "status", "ro-1").out
+    assert run(*command[1:]).code == 1
+    monkeypatch.setenv("SPECOPS_ACTOR", "eve")
+
+    assert "in force" in run(*command[1:]).out
+
+    value = json.loads(run("rollout", "status", "ro-1", "--json").out)["rollout"]
+    assert (value["policy_digest"][:12], value["evidence"], value["amendment"]) == (command[-1], 2, "")
+
+
+def test_a_confirmation_set_is_used_once(run, full):
+    """Begin, record, and no second time."""
+    begin = ("rollout", "confirm", "spec", "--set", "5e" * 32)
+    assert "use 1 of this set" in run(*begin).out
+    assert run(*begin, "--result", "passed", "--figure", "acceptance=0.71").code == 0
+    again = run(*begin)
+    assert again.code == 1
+    assert "by bob at" in again.err
+    assert run("rollout", "confirm", "spec", "--set", "abc").code == 2
+    assert run(*begin, "--result", "maybe").code == 2

@@ -125,3 +125,29 @@ def test_questions_about_leaves_that_are_not_there_are_refused():
         merkle.consistency_proof(HASHES, 9)
     with pytest.raises(InvalidRecord, match="needs 2 hashes"):
         merkle.Frontier.from_bytes(3, bytes(32))
+
+
+@settings(max_examples=60, deadline=None)
+@given(leaves, st.data())
+def test_ranges_are_hashed_in_one_pass_as_alone(hashes, data):
+    """Proof hashes come in the order asked for, from a stream that is read once and never further than needed."""
+    index, size = data.draw(st.integers(0, len(hashes) - 1)), len(hashes)
+    ranges = merkle.inclusion_ranges(size, index)
+    assert merkle.roots_of(iter(hashes), ranges) == tuple(brute(hashes[first:end]) for first, end in ranges)
+
+
+def test_a_stream_that_ends_early_is_named():
+    """A log shorter than the size asked for has no proof."""
+    with pytest.raises(InvalidRecord, match="end before number 8"):
+        merkle.roots_of(HASHES, [(0, 4), (4, 9)])
+
+
+@given(leaves)
+def test_growth_is_the_frontier_in_place(hashes):
+    """Root and value agree with the immutable one."""
+    growth, frontier = merkle.Growth(), merkle.Frontier()
+    assert growth.root == frontier.root
+    for leaf in hashes:
+        growth.append(leaf)
+        frontier = frontier.append(leaf)
+    assert (growth.root, growth.frontier()) == (frontier.root, frontier)

@@ -11,14 +11,14 @@ from specops.errors import PolicyError
 POLICIES = Path(__file__).parents[2] / "policies"
 
 
-@pytest.mark.parametrize("name", ["default", "quickstart"])
+@pytest.mark.parametrize("name", ["default", "strict", "latency-first", "high-load", "drift-watch", "quickstart"])
 def test_a_shipped_policy_parses(name):
     """What we ship is valid, and every threshold names its owner and source."""
     policy = parse_policy(yaml.safe_load((POLICIES / f"{name}.yaml").read_text()))
 
     assert policy.name == name
     assert all(c.owner and c.source for c in policy.checks)
-    assert sum(c.alpha * c.weight for c in policy.checks) <= 0.01 + 1e-12
+    assert sum(c.alpha * c.weight for c in policy.checks if not c.precursor and c.metric != "split") <= 0.01 + 1e-12
 
 
 def test_thresholds_share_alpha_by_weight(policy):
@@ -136,3 +136,106 @@ def test_a_policy_must_be_a_mapping():
     """An empty file is no policy."""
     with pytest.raises(PolicyError, match="policy must be a mapping"):
         parse_policy(None)
+
+
+FIRST_VERSION = {
+    "name": "old", "version": 1, "fatal": {"engine_unreachable": 1},
+    "checks": [{"name": "a", "metric": "acceptance_rate", "at_least": 0.5, "pass_at": 0.45, "owner": "o", "source": "s"}],
+}  # fmt: skip
+
+
+def test_a_policy_of_the_first_version_keeps_its_identity():
+    """A rollout that runs through an upgrade finds its policy again: later fields count only where they are used."""
+    digest = parse_policy(FIRST_VERSION).digest
+    later = parse_policy(FIRST_VERSION | {"max_wait": "24h"}).digest
+
+    assert digest == "8111e8e5eb32a571ee6288245d1065fd391c1dc81cf8aadee3b0cfa9d5798275"
+    assert later != digest
+
+
+def test_precursors_and_split_checks_stand_outside_the_budget(policy_mapping):
+    """They end nothing, so they take no part of alpha: each has a weight of 1, the deciding ones share it."""
+    policy_mapping["checks"] += [
+        {"name": "early", "metric": "acceptance_rate", "at_least": 0.6, "precursor": True, "owner": "o"},
+        {"name": "split", "metric": "split", "owner": "o"},
+    ]
+
+    policy = parse_policy(policy_mapping)
+
+    assert [c.weight for c in policy.checks] == pytest.approx([1 / 3, 1 / 3, 1 / 3, 1.0, 1.0])
+    assert (policy.checks[3].on_fail, policy.has_rivals, policy.has_pairs) == ("escalate", True, False)
+
+
+COSTS = {"draft_s": 0.001, "target_s": 0.02}
+
+
+@pytest.mark.parametrize(
+    ("rule", "below"),
+    [
+        ({"below_in_flight": 12}, 12),
+        ({"break_even": {"k": 4, "acceptance_rate": 0.5, "loads": [
+            {"in_flight": 8, "verify_s": 0.03} | COSTS, {"in_flight": 16, "verify_s": 0.2} | COSTS]}}, 9),
+        ({"break_even": {"k": 4, "acceptance_rate": 0.1, "loads": [{"in_flight": 8, "verify_s": 0.03} | COSTS]}}, 0),
+    ],
+)  # fmt: skip
+def test_a_policy_says_up_to_which_load_to_speculate(policy_mapping, rule, below):
+    """By number, or from measured costs: one more than the last bucket that pays, 0 when none does."""
+    plain = parse_policy(policy_mapping)
+
+    policy = parse_policy(policy_mapping | {"speculate": rule})
+
+    assert (policy.speculate_below, plain.speculate_below) == (below, None)
+    assert policy.digest != plain.digest
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"speculate": {}}, "either 'below_in_flight' or 'break_even'"),
+        ({"speculate": {"break_even": {"k": 4, "acceptance_rate": 0.5, "loads": [
+            {"in_flight": 8, "verify_s": 1} | COSTS, {"in_flight": 8, "verify_s": 1} | COSTS]}}}, "break_even must rise"),
+        ({"speculate": {"break_even": {"k": 65, "acceptance_rate": 0.5, "loads": [{"in_flight": 8, "verify_s": 1} | COSTS]}}},
+         "break_even cannot be computed: costs at 8 in flight"),
+        ({"speculate": {"break_even": {"k": 4, "acceptance_rate": 0.5, "loads": []}}}, "list of 1 to 16"),
+        ({"max_wait": "soon"}, "max_wait must be seconds or a text such as 30m"),
+        ({"max_wait": "24h\n"}, "max_wait must be seconds"),
+        ({"max_wait": True}, "max_wait must be seconds"),
+        ({"max_wait": 1e9}, "up to 90d"),
+        ({"name": "x" * 10_000, "checks": []}, "no checks"),
+        ({"version": 10**400}, "whole number"),
+        ({"version": 16**5000}, "got an enormous int"),
+        ({"description": "x" * 10_000}, "10000 characters, at most 2000"),
+        ({16**5000: 1}, "unknown key an enormous int"),
+        ({"alpha": float("nan")}, "alpha must be a number"),
+        ({"checks": [{}] * 65}, "at most 64"),
+        ({"checks": [{"precursor": True}, {"metric": "split"}]}, "only precursors and split checks"),
+    ],
+)  # fmt: skip
+def test_a_wrong_top_level_is_refused(policy_mapping, changes, says):
+    """Also what only a hostile file holds; no message is longer than a few lines."""
+    with pytest.raises(PolicyError, match=says) as caught:
+        parse_policy(policy_mapping | changes)
+
+    assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1.5h", 5400), ("7d", 604_800), ("30 m", 1800), (60, 60)])
+def test_a_wait_has_a_unit_or_is_in_seconds(policy_mapping, text, seconds):
+    """The policy's wait is each check's, unless it has its own."""
+    policy_mapping["checks"][0]["max_wait"] = 5
+
+    checks = parse_policy(policy_mapping | {"max_wait": text}).checks
+
+    assert [c.max_wait_s for c in checks] == [5, seconds, seconds]
+
+
+def test_a_file_of_aliases_costs_nothing(policy_mapping):
+    """Lists that repeat each other would be astronomically long if anybody wrote them out."""
+    bomb = ["lol"]
+    for _ in range(60):
+        bomb = [bomb] * 9
+
+    with pytest.raises(PolicyError, match="alpha must be a number") as caught:
+        parse_policy(policy_mapping | {"alpha": bomb})
+
+    assert len(str(caught.value)) < 300

@@ -162,7 +162,7 @@ def test_evidence_and_rules_do_not_mix(policy, make_outcome):
 
 
 @pytest.mark.parametrize(
-    "spoil", [lambda r: r.pop("tracks"), lambda r: r.update(extra=1), lambda r: r["tracks"][0]["gate"]["logs"].pop()]
+    "spoil", [lambda r: r.pop("tracks"), lambda r: r.update(extra=1), lambda r: r["tracks"][0]["gate"]["stakes"].pop()]
 )
 def test_a_broken_record_is_refused(policy, spoil):
     """Stored evidence of another shape is an error, not a fresh start."""

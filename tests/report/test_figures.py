@@ -1,9 +1,12 @@
 """Derived numbers."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
+from specops.core.rollout import ActionKind
+from specops.report.charts import decision_chart
 from specops.report.figures import decision_runs, number, outcome, quantile, seconds
 
 
@@ -34,6 +37,19 @@ def test_the_outcome_is_the_last_move(report_data, empty_data):
     """A rollout that was promoted and then rolled back is rolled back."""
     assert outcome(report_data) == ("rolled back", "fail")
     assert outcome(empty_data) == ("no decision", "pending")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ActionKind if kind is not ActionKind.HOLD])
+def test_every_move_can_be_the_outcome_and_is_drawn(report_data, kind):
+    """No rung of the ladder leaves the report without words, or the chart without a flag."""
+    last = replace(report_data.decisions[-1], action=kind)
+    data = replace(report_data, decisions=(*report_data.decisions, last))
+
+    words, colour = outcome(data)
+
+    assert words
+    assert colour in {"pass", "fail", "pending", "error"}
+    assert kind.replace("_", " ").lower() in decision_chart(data.decisions)
 
 
 @pytest.mark.parametrize(("value", "words"), [(None, "not measured"), (0.00002, "20 µs"), (0.0834, "83.4 ms"), (2.5, "2.5 s")])

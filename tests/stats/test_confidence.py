@@ -27,6 +27,31 @@ def test_bernoulli_interval_agrees_with_two_other_implementations():
     assert (interval.low, interval.high) == (pytest.approx(0.674580, abs=2e-6), pytest.approx(0.736165, abs=2e-6))
 
 
+@pytest.mark.parametrize(("n", "hits", "alpha", "low", "high"), [
+    (20, 3, 0.05, 0.01383229426146429, 0.47081794572867486),
+    (20, 3, 0.01, 0.007815086250926785, 0.5283065126093787),
+    (100, 45, 0.05, 0.29856749922604375, 0.6080089333462089),
+    (100, 45, 0.01, 0.2781507211690222, 0.6304243721022034),
+    (500, 5, 0.05, 0.0009066378102881066, 0.03787006282204303),
+    (500, 5, 0.01, 0.0006399793037335697, 0.041994023455146856),
+    (3000, 2118, 0.05, 0.6745799359766809, 0.7361645342230594),
+    (3000, 2118, 0.01, 0.6710224171526014, 0.739428277479907),
+])  # fmt: skip
+def test_bernoulli_interval_agrees_with_ville(n, hits, alpha, low, high):
+    """Golden values of ville 0.1.0, BernoulliCS(prior=(1, 1), intersect=False), to 1e-6."""
+    interval = bernoulli_interval(Moments(n, float(hits), float(hits)), alpha)
+
+    assert (interval.low, interval.high) == (pytest.approx(low, abs=1e-6), pytest.approx(high, abs=1e-6))
+
+
+@given(one=st.lists(UNIT, max_size=10), other=st.lists(UNIT, max_size=10))
+def test_moments_merge(one, other):
+    """Moments of two replicas are those of all samples."""
+    merged, whole = _moments(one).merge(_moments(other)), _moments(one + other)
+
+    assert (merged.n, merged.total, merged.squares) == (whole.n, pytest.approx(whole.total), pytest.approx(whole.squares))
+
+
 @given(z=st.floats(-1, 50), i=st.integers(0, 15))
 def test_the_inequality_behind_the_bounded_interval(z, i):
     """Fan, Grama, Liu: log(1 + f z) >= f z - psi(f) z**2 for z >= -1."""

@@ -36,3 +36,10 @@ def test_too_little_has_no_ratio():
     assert ratio_of_sums(RatioSums().update(0, 0).update(0, 0)) is None
     with pytest.raises(InvalidInput, match="alpha"):
         ratio_of_sums(RatioSums(), alpha=0.0)
+
+
+def test_sums_merge():
+    """Two replicas count together."""
+    one, other = RatioSums().update(10, 20), RatioSums().update(90, 100).update(1, 4)
+
+    assert one.merge(other) == RatioSums().update(10, 20).update(90, 100).update(1, 4)

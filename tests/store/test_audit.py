@@ -8,7 +8,8 @@ from specops.core import merkle
 from specops.core.audit import AuditEntry, Checkpoint
 from specops.errors import ChainBroken, InvalidRecord, RuleViolation, StoreUnavailable
 from specops.store.database import open_store
-from specops.store.triggers import TRIGGERS, self_test
+from specops.store.sqlite import TRIGGERS
+from specops.store.triggers import self_test
 from specops.store.verify import verify
 
 
@@ -143,15 +144,18 @@ def test_tampering_with_guards_dropped_is_found_and_named(attack, check, stateme
 def rewrite(size, actor):
     """Return statements that replace the log by a consistent one of `size` entries, entry 4 done by `actor`."""
     frontier, out = merkle.Frontier(), [("DELETE FROM audit_entry",)]
+    tag, at = "rollout:step:advanced", "2026-11-29T12:00:00.000000+00:00"
     for i in range(size):
         who = actor if i == 4 else "control"
         raw = (
-            f'{{"actor":"{who}","at":"2026-11-29T12:00:00.000000+00:00","index":{i},"payload":{{"n":{i}}},'
-            f'"subject":"ro-1","tag":"rollout:step:advanced"}}'
+            f'{{"actor":"{who}","at":"{at}","index":{i},"payload":{{"n":{i}}},"subject":"ro-1","tag":"{tag}"}}'
         ).encode()
         frontier = frontier.append(merkle.leaf_hash(raw))
         out.append(
-            ("INSERT INTO audit_entry VALUES (?, '', '', '', '', ?, ?, ?)", i, raw, merkle.leaf_hash(raw), frontier.root)
+            (
+                "INSERT INTO audit_entry VALUES (?, ?, ?, 'ro-1', ?, ?, ?, ?)",
+                *(i, tag, who, at, raw, merkle.leaf_hash(raw), frontier.root),
+            )
         )
     return [*out, ("UPDATE audit_head SET size = ?, peaks = ?", size, frontier.to_bytes())]
 
@@ -278,3 +282,38 @@ def test_a_guard_speaks_through_the_store_as_a_broken_rule(store, append):
     append()
     with pytest.raises(RuleViolation, match="append-only"), store.begin() as unit:
         unit._connection.exec_driver_sql("DELETE FROM audit_entry")
+
+
+def test_entries_are_read_by_subject_tag_time_and_number(store, append, t0):
+    """Filters combine; the newest come last; a tag stands for those below it, and nothing else."""
+    append(3)
+    append(tag="rollout:stepper:moved", subject="ro_2", at=t0.replace(hour=13))
+    with store.read() as unit:
+
+        def seen(**filters):
+            return [e.index for e in unit.audit.read(**filters)]
+
+        assert seen(last=2) == [2, 3]
+        assert seen(tag="rollout:step") == [0, 1, 2]
+        assert (seen(tag="rollout:stepper:moved"), seen(tag="roll"), seen(tag="%")) == ([3], [], [])
+        assert (seen(subject="ro-1", last=1), seen(since=t0.replace(hour=13))) == ([2], [3])
+
+
+def test_many_entries_are_one_step_and_one_chain(store, append, check, t0):
+    """A batch follows what the transaction appended before; a wrong entry refuses all of it; an empty one changes nothing."""
+    append()
+    new = {"tag": "test:entry:added", "actor": "ann", "subject": "s", "payload": {}, "at": t0}
+    with store.begin() as unit:
+        assert unit.audit.append(**new) == 1
+        assert unit.audit.append_many([new, new]) == 2
+        assert unit.audit.append_many([]) == 4
+    with pytest.raises(InvalidRecord), store.begin() as unit:
+        unit.audit.append_many([new, new | {"tag": "wrong"}])
+    assert check().size == 4
+
+
+def test_an_entry_that_is_not_there_is_named(store, append):
+    """With the range of those that are."""
+    append(2)
+    with pytest.raises(InvalidRecord, match=r"no audit entry 2; the log has entries 0\.\.1"), store.read() as unit:
+        unit.audit.raw_at(2)

@@ -1,9 +1,15 @@
 """What is registered stays as it was registered."""
 
-import pytest
+from dataclasses import asdict
 
-from specops.core.release import Artifact, ArtifactKind, Edge, EdgeKind, FileDigest
+import pytest
+from sqlalchemy import insert
+
+from specops.core.release import Artifact, ArtifactKind, Edge, EdgeKind, FileDigest, TensorDigest
 from specops.errors import InvalidRecord, RuleViolation
+from specops.store import schema
+
+FILE = FileDigest(path="f", size=1, sha256="a" * 64)
 
 
 def artifact(**changes):
@@ -107,5 +113,88 @@ def test_a_time_without_zone_never_reaches_the_database(store, t0):
 
 def test_a_foreign_key_that_leads_nowhere_is_refused(store):
     """A window of an unknown rollout breaks the transaction with one line."""
-    with pytest.raises(RuleViolation, match="FOREIGN KEY"), store.begin() as unit:
+    with pytest.raises(RuleViolation, match=r"(?i)foreign key"), store.begin() as unit:
         unit.windows.save("ro-0", {}, "e", 1)
+
+
+def of_tensors(name, *tensors):
+    """Return an artifact with tensors of (name, shape, digest)."""
+    found = tuple(
+        TensorDigest(file="model.safetensors", name=n, dtype="F32", shape=shape, digest=d) for n, shape, d in tensors
+    )
+    files = (FileDigest(path="model.safetensors", size=5, sha256=name.encode().hex().ljust(64, "0")),)
+    return artifact(name=name, files=files, tensors=found)
+
+
+def test_an_artifact_is_found_by_name_and_by_the_first_digits(store):
+    """Eight digits will do; fewer, or pattern characters, match nothing."""
+    with store.begin() as unit:
+        digest = unit.artifacts.add(artifact())
+        assert unit.artifacts.get(digest[:8]) == artifact()
+        assert [a.name for a in unit.artifacts.find("tiny")] == [a.name for a in unit.artifacts.find(digest[:12])] == ["tiny"]
+        for text in (digest[:7], "ti%", "", "\x00", "\ud800", "x" * 300):
+            assert unit.artifacts.find(text) == []
+        assert [a.name for a in unit.artifacts.of_kind("target")] == ["tiny"]
+
+
+def test_digits_that_fit_several_artifacts_are_refused_with_all_names(store):
+    """A person is asked for more digits."""
+    with store.begin() as unit:
+        for number in range(2):
+            row = {"digest": "ab12cd34" + str(number) * 56, "kind": "target", "name": f"m{number}", "location": ""}
+            unit.artifacts._connection.execute(insert(schema.artifact), row | {"files": [asdict(FILE)], "facts": {}})
+        with pytest.raises(InvalidRecord, match=r"ab12cd34000.* \(m0\), ab12cd34111.* \(m1\); give more digits"):
+            unit.artifacts.get("ab12cd34")
+
+
+def test_a_release_is_found_by_its_digest(store, make_release):
+    """Whole or its first digits."""
+    with store.begin() as unit:
+        release = make_release()
+        unit.releases.add(release)
+        assert unit.releases.get(release.digest) == unit.releases.get(release.digest[:9]) == release
+        assert unit.releases.without_edges() == [release]
+        unit.edges.add(Edge(source=release.digest, kind=EdgeKind.USES, target=release.target))
+        assert unit.releases.without_edges() == []
+
+
+def test_tensors_come_back_and_equal_ones_are_found(store):
+    """By content, whatever their names; the share is of the smaller artifact."""
+    one = of_tensors("one", ("embed", (10, 10), "b3:e"), ("head", (10, 30), "b3:h"))
+    two = of_tensors("two", ("renamed", (10, 10), "b3:e"), ("other", (10, 10), "b3:o"))
+    with store.begin() as unit:
+        first, second = unit.artifacts.add(one), unit.artifacts.add(two)
+        assert unit.artifacts.tensors_of(first) == one.tensors
+        assert unit.artifacts.sharing(first) == [(second, 1, 100, 0.5)]
+        assert unit.artifacts.sharing(second) == [(first, 1, 100, 0.5)]
+        third = unit.artifacts.add(of_tensors("three", ("x", (1,), "b3:x")))
+        assert unit.artifacts.sharing(third) == []
+
+
+def test_names_of_digests_across_families(store, make_release):
+    """What nothing is registered under is left out; all that depends is found in one query."""
+    with store.begin() as unit:
+        model, release = unit.artifacts.add(artifact()), make_release()
+        unit.releases.add(release)
+        pair = {"digest": "ab" * 32, "relation": "identical", "record": {"relation": "identical"}}
+        unit.names._connection.execute(insert(schema.pair), pair)
+        unit.edges.add_many([
+            Edge(source=release.digest, kind=EdgeKind.USES, target="ab" * 32),
+            Edge(source="ab" * 32, kind=EdgeKind.USES, target=model), Edge(source="f" * 64, kind=EdgeKind.USES, target=model),
+        ])  # fmt: skip
+        found = unit.names.of([model, release.digest, "ab" * 32, "0" * 64])
+        named = {n.family: n.name for n in found.values()}
+        assert named == {"artifact": "tiny", "release": "plain", "pair": "pair abababababab"}
+        assert sorted(n.family for n in unit.names.depending_on([model])) == ["pair", "release"]
+        assert [n.family for n in unit.names.depending_on(["f" * 64, "0" * 64])] == []
+        assert unit.names.pairs("abababab") == [("ab" * 32, {"relation": "identical"})]
+
+
+def test_evidence_has_a_scope_and_is_listed_without_its_payload(store, t0):
+    """Only where one was given; by subject and by kind."""
+    with store.begin() as unit:
+        unit.evidence.add("rel-1", "offline", {"n": 1}, t0, scope="a" * 64)
+        unit.evidence.add("rel-2", "report", {"n": 2}, t0)
+        assert [e.get("scope") for e in unit.evidence.about(["rel-1", "rel-2"])] == ["a" * 64, None]
+        assert unit.evidence.listed(["rel-2", "rel-1"]) == [("rel-1", "offline", t0, "a" * 64), ("rel-2", "report", t0, None)]
+        assert [e["subject"] for e in unit.evidence.of_kind("report")] == ["rel-2"]

@@ -1,4 +1,4 @@
-"""Rollouts under an optimistic lock, cursors, verdicts, outbox, leases, revisions."""
+"""Rollouts under an optimistic lock, cursors, verdicts, outbox, revisions."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -94,22 +94,6 @@ def test_a_side_effect_is_queued_once_and_waits_until_it_is_done(store, t0):
         assert [m.key for m in unit.outbox.due(later)] == ["k2"]
 
 
-def test_a_lease_has_one_holder_and_a_growing_token(store, t0):
-    """Renewal keeps the token; every new holding raises it; who comes too early gets nothing."""
-    second = timedelta(seconds=1)
-    with store.begin() as unit:
-        take = unit.leases.take
-        assert take("control", "a", t0, 10) == 1
-        assert take("control", "a", t0 + 5 * second, 10) == 1
-        assert take("control", "b", t0 + 14 * second, 10) is None
-        assert take("control", "b", t0 + 15 * second, 10) == 2
-        assert not unit.leases.release("control", "a")
-        assert unit.leases.release("control", "b")
-        assert not unit.leases.release("control", "b")
-        assert take("control", "a", t0 + 16 * second, 10) == 3
-        assert take("other", "b", t0, 10) == 1
-
-
 def test_route_revisions_only_grow(store):
     """Also across transactions, one by one."""
     seen = []
@@ -117,6 +101,14 @@ def test_route_revisions_only_grow(store):
         with store.begin() as unit:
             seen += [unit.next_revision(), unit.next_revision()]
     assert seen == [1, 2, 3, 4]
+
+
+def test_somebody_elses_error_text_is_kept_whatever_it_holds(store, t0):
+    """A failed try must be noted, or it is never tried again."""
+    with store.begin() as unit:
+        unit.outbox.add("alert", "k", {}, t0)
+        unit.outbox.failed(unit.outbox.due(t0)[0].id, "bad \0 and \ud800", t0)
+        assert unit.outbox.due(t0)[0].attempts == 1
 
 
 def test_an_exception_takes_back_everything_and_nothing_committed(store, make_rollout):

