@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from specops.control.deliver import Send
     from specops.control.ports import Gateway
     from specops.core.audit import CheckpointPlace
+    from specops.core.policy_test_file import TestFile
     from specops.store.database import Store
     from specops.store.samples import SampleKeeper
     from specops.store.verify import Verified
@@ -58,7 +59,7 @@ def load_policy_file(name: str) -> dict[str, Any]:
     return _read_yaml(name, "policies")[1]
 
 
-def load_policy_test(name: str) -> tuple[dict[str, Any], Policy]:
+def load_policy_test(name: str) -> "tuple[TestFile, Policy]":
     """Load a file of policy tests by path or by the shipped policy's name; return it with the policy it names.
 
     A policy that is a path is looked for beside the test file.
@@ -66,12 +67,14 @@ def load_policy_test(name: str) -> tuple[dict[str, Any], Policy]:
     Raises:
         PolicyError: a file does not exist, is not YAML, or the policy is none.
     """
+    from specops.core.policy_test_file import parse_test_file  # noqa: PLC0415
+
     mapping = _read_yaml(name, "policies/tests")[1]
-    policy = mapping.get("policy")
-    if not isinstance(policy, str) or not policy:
+    named = mapping.get("policy")
+    if not isinstance(named, str) or not named:
         raise PolicyError(f"{name} names no policy; begin with: policy: default")
-    beside = Path(name).parent / policy
-    return mapping, load_policy(str(beside) if Path(policy).suffix and Path(name).suffix else policy)[0]
+    policy, _ = load_policy(str(Path(name).parent / named) if Path(named).suffix and Path(name).suffix else named)
+    return parse_test_file(mapping, tuple(check.name for check in policy.checks)), policy
 
 
 def load_pipeline(name: str) -> Pipeline:

@@ -140,7 +140,7 @@ def test_commands_in_the_documentation_exist():
         (name_of(page), f"specops {noun} {verb}" if noun in groups and verb else f"specops {noun}")
         for page in PAGES
         for noun, verb in re.findall(
-            r"(?:`|^ *|= |\$ )specops ([a-z]+)(?: ([a-z]+))?", page.read_text(encoding="utf-8"), re.MULTILINE
+            r"(?:`|^ *|= |\$ )specops ([a-z]+)(?: ([a-z]+(?:-[a-z]+)*))?", page.read_text(encoding="utf-8"), re.MULTILINE
         )
     }
 

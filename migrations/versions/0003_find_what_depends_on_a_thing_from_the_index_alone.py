@@ -1,7 +1,7 @@
 """Find what depends on a thing from the index alone: the index of edges by target also holds their source.
 
-Revision: 0003, after 0002. Measured on 1 M edges, 10 k dependants: 0.14 s instead of 0.38 s on SQLite. Only an index changes:
-the release before works on it.
+Revision: 0003, after 0002. Measured on 1 M edges, 10 k dependants, SQLite 3.40: the recursive query takes 0.5 s instead of
+0.7 s. Only an index changes: the release before works on it.
 """
 
 from alembic import op

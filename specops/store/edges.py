@@ -1,7 +1,7 @@
 """The lineage graph in the database: what came from what, and who depends on a thing.
 
 Walks are recursive queries; nothing here reads the whole table. The index by target holds the source as well, so that the walk
-to dependants reads the index alone: 0.14 s instead of 0.38 s for 10 k of them among 1 M edges on SQLite 3.40.
+to dependants reads the index alone: 0.5 s instead of 0.7 s for 10 k of them among 1 M unsorted edges, SQLite 3.40.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -108,7 +108,7 @@ def _postgres(running, folder: Path, artifacts, edges) -> Iterator[tuple[Store, 
             for row in rows:
                 copy.write_row(row)
     raw.execute(f"CREATE INDEX {INDEX} ON edge (target, kind, source)")
-    raw.execute("ANALYZE")
+    raw.execute("VACUUM ANALYZE")  # as autovacuum does; index-only scans need its visibility map
     _say("PostgreSQL", len(edges), began)
     store, root = open_store(running.url(name), segments=folder), _root(artifacts)
     try:
