@@ -197,7 +197,8 @@ class Release:
     @property
     def digest(self) -> str:
         """SHA-256 of the descriptor, the name left out, and later fields where they are empty: old digests stay valid."""
-        return digest_of({k: v for k, v in asdict(self).items() if k != "name" and (v or k not in _LATER_FIELDS)})
+        fields = {name: getattr(self, name) for name in self.__slots__}  # shallow: asdict copies every level
+        return digest_of({k: v for k, v in fields.items() if k != "name" and (v or k not in _LATER_FIELDS)})
 
     @property
     def id(self) -> str:

@@ -30,7 +30,8 @@ def simulation_chart(figures: Sequence[Figures]) -> str:
     ]
     axes = frame.axes("requests since the shift", "", number, lambda share: f"{share:.0%}")
     curves = [svg.polyline(_curve(frame, f), _class(i)) for i, f in enumerate(figures)]
-    body = [svg.element("style", _STYLE), *legends, axes, *curves]
+    paper = svg.element("rect", width="100%", height="100%", fill="#fff")  # it stands alone, in whatever viewer
+    body = [svg.element("style", _STYLE), paper, *legends, axes, *curves]
     return svg.drawing(frame.top + 310, body, "Share of candidates failed, by requests since the shift")
 
 

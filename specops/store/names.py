@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, Connection, String, false, select, type_co
 from specops.store import schema
 from specops.store.edges import batches, depending_on, one_of
 
+DIGITS = 64
 _PREFIX = re.compile(r"[0-9a-f]{8,64}")
 
 
@@ -55,23 +56,18 @@ class Names:
 
     def depending_on(self, start: Sequence[str]) -> list[Named]:
         """Return what depends on any of the nodes, directly or not, without themselves; unregistered nodes are left out."""
-        artifact, pair, release = schema.artifact.c, schema.pair.c, schema.release.c
-        walk = depending_on(start)
-        asked = (
-            select(walk.c.node, artifact.kind, artifact.name, pair.relation, release.id, release.name)
-            .outerjoin_from(walk, schema.artifact, artifact.digest == walk.c.node)
-            .outerjoin(schema.pair, pair.digest == walk.c.node)
-            .outerjoin(schema.release, release.digest == walk.c.node)
-        )
-        found = []
-        for node, kind, name, relation, release_id, release_name in self._connection.execute(asked).all():
-            if kind is not None:
+        artifact, walk = schema.artifact.c, depending_on(start)
+        # asked per node, as a join would read all artifacts where the planner cannot guess how few nodes there are
+        what = (artifact.kind + " " + artifact.name).label("what")
+        known = select(what).where(artifact.digest == walk.c.node).scalar_subquery()
+        found, others = [], []
+        for node, text in self._connection.execute(select(walk.c.node, known)).all():
+            if text is None:
+                others.append(node)
+            else:
+                kind, _, name = text.partition(" ")
                 found.append(Named(node, "artifact", kind, name))
-            elif release_id is not None:
-                found.append(Named(node, "release", release_id, release_name))
-            elif relation is not None:
-                found.append(Named(node, "pair", relation, f"pair {node[:12]}"))
-        return found
+        return found + list(self.of(others).values())
 
 
 def is_text(column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
@@ -84,4 +80,6 @@ def begins(column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
     if not _PREFIX.fullmatch(text):
         return is_text(column, text)
     plain = type_coerce(column, String)
+    if len(text) == DIGITS:
+        return plain == text
     return (plain >= text) & (plain < text + "g")  # g comes after every hex digit

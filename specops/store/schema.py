@@ -156,6 +156,7 @@ artifact = Table(
     _json("facts"),
     _json("properties", server_default="{}"),
     _json("claims", server_default="{}"),
+    Index(None, "name"),
 )
 
 tensor = Table(

@@ -196,3 +196,13 @@ def test_what_is_recorded_is_handed_over_whole(store, ring, controller, healthy,
     rollout, outcomes, rules = recorded(store, "ro-1")
 
     assert (rollout.id, len(outcomes), rules.digest) == ("ro-1", 12, policy.digest)
+
+
+def test_sealed_outcomes_are_replayed_to_the_same_bits(store, ring, controller, healthy):
+    """Parquet gives back what was folded."""
+    ring.outcomes += healthy(120)
+    drain(controller, ring)
+    with store.begin() as unit:
+        assert unit.outcomes.seal("ro-1") is not None
+
+    assert replay_rollout(store, "ro-1").difference is None

@@ -214,3 +214,12 @@ def test_the_first_differing_leaf_is_named():
     assert first_difference(True, 1, "x") is not None
     assert first_difference("a" * 300, "b", "x").stored.endswith("...")
     assert first_difference({"a": 1}, {"a": 1, "new": 2}, "x") is None
+
+
+@pytest.mark.parametrize("record", [{}, {"outcomes": "x"}, {"outcomes": 1, "at": "yesterday"}, {"outcomes": 1, "at": 3}, []])
+def test_a_record_that_is_none_is_refused(record):
+    """One line, whatever stands in the database."""
+    story = lived([0.6] * 5)
+
+    with pytest.raises(InvalidRecord, match="no such record"):
+        replay(replace(story, verdicts=(record, *story.verdicts)))
