@@ -93,13 +93,19 @@ def replay(story: Story) -> Replayed:
     """Recompute evidence, verdicts and decisions of a rollout from its outcomes and compare each with what is stored.
 
     Raises:
-        InvalidRecord: the log does not say how the rollout began.
+        InvalidRecord: the log does not say how the rollout began, a policy is not there or reads otherwise, or a stored verdict
+            or entry lacks what every one has.
     """
     started = next((e for e in story.entries if e.tag == STARTED), None)
     if started is None:
         raise InvalidRecord(f"rollout {story.rollout.id} has no {STARTED} entry in the audit log; verify the log first")
-    player = _Player(story=story, rollout=_as_started(story.rollout, started))
-    found = player.difference()
+    try:
+        player = _Player(story=story, rollout=_as_started(story.rollout, started))
+        found = player.difference()
+    except (KeyError, TypeError, ValueError, AttributeError) as exc:
+        raise InvalidRecord(
+            f"a verdict or entry of rollout {story.rollout.id} is no such record: {exc!r}; restore the database from a backup"
+        ) from exc
     return Replayed(outcomes=player.position, verdicts=player.compared, decisions=player.decisions, difference=found)
 
 
