@@ -20,7 +20,6 @@ from specops.store import schema
 
 READING: Mapping[str, Any] = {"specops_read_only": True}
 """Execution options of a connection whose transaction only reads."""
-MMAP_BYTES = 1 << 30  # address space, not memory; `lineage impact` with 10 k results reads pages in half the time
 
 
 def _triggers(table: str) -> dict[str, str]:
@@ -64,7 +63,7 @@ def engine(url: URL, lock_timeout_s: float) -> Engine:
     def configure(raw: sqlite3.Connection, _record: Any) -> None:  # noqa: ANN401
         """Set up a new connection; transactions are begun by `_begin`, not by the driver."""
         raw.isolation_level = None
-        for statement in ("PRAGMA foreign_keys = ON", "PRAGMA synchronous = FULL", f"PRAGMA mmap_size = {MMAP_BYTES}"):
+        for statement in ("PRAGMA foreign_keys = ON", "PRAGMA synchronous = FULL"):
             raw.execute(statement)
         _switch_to_wal(raw, lock_timeout_s)
 
@@ -107,7 +106,10 @@ def translated(exc: DBAPIError) -> SpecopsError:
         return RuleViolation(f"the database refused a write: {exc.orig}; nothing was changed")
     if isinstance(exc, OperationalError):
         return StoreUnavailable(f"the database does not answer: {exc.orig}; try again")
-    return InvalidInput(f"the database cannot be used: {exc.orig}; point to a specops database or to a new file")
+    return InvalidInput(
+        f"the database cannot be used: {exc.orig}; if it is the one of specops, stop all processes, copy the file as it is, "
+        "and restore a backup"
+    )
 
 
 def _switch_to_wal(raw: sqlite3.Connection, timeout_s: float) -> None:
