@@ -33,6 +33,10 @@ _ACTIONS = {
     "rollout:recovery:retried": ActionKind.PROBE,
     "rollout:release:recovered": ActionKind.RECOVER,
 }
+_ENDED = {  # audit tag -> alert, and its key in the outbox behind the rollout's id
+    "rollout:release:rolled_back": ("SpecopsRolledBack", "rolled_back"),
+    "rollout:release:stopped": ("SpecopsStopped", "{version}:stop"),
+}
 _UNITS = {"ttft_s": ("s", "lower"), "tpot_s": ("s", "lower"), "e2e_s": ("s", "lower"), "tokens_per_s": ("tokens/s", "higher")}
 LIMITS = (
     "Greedy equality was compared on the offline prompts only; sampling above temperature 0 was not tested here.",
@@ -183,7 +187,7 @@ def _acceptance(
     from specops.core.judge import judge  # noqa: PLC0415
 
     promotion = next((e.payload["outcomes"] for e in entries if e.tag == "rollout:release:promoted"), None)
-    deciding = next((e.payload.get("deciding_request") for e in entries if e.tag == "rollout:release:rolled_back"), None)
+    deciding = next((e.payload.get("deciding_request") for e in entries if e.tag in _ENDED), None)
     shifted = datetime.fromisoformat(drill["shift_at"]) if "shift_at" in drill else None
     window, detection = Window.empty(policy), None
     points: list[m.AcceptancePoint] = []
@@ -284,14 +288,14 @@ def _alerts(
     return tuple(
         m.AlertLine(
             at=e.at,
-            name="SpecopsRolledBack",
+            name=_ENDED[e.tag][0],
             severity="critical",
             summary=e.payload["reason"],
             owner=owner,
-            delivered=f"{rollout.id}:rolled_back" in delivered,
+            delivered=f"{rollout.id}:{_ENDED[e.tag][1].format(version=e.payload['version'])}" in delivered,
         )
         for e in entries
-        if e.tag == "rollout:release:rolled_back"
+        if e.tag in _ENDED
     )
 
 

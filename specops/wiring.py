@@ -13,7 +13,7 @@ import yaml
 
 from specops.core.pipeline import Pipeline, parse_pipeline
 from specops.core.policy import Policy, parse_policy
-from specops.errors import GatewayUnavailable, InvalidInput, PolicyError
+from specops.errors import ChainBroken, GatewayUnavailable, InvalidInput, PolicyError, RuleViolation, StoreUnavailable
 from specops.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -117,11 +117,16 @@ class House:
         return self.settings.data_dir / "keys"
 
     def checkpoint(self) -> tuple[str, ...]:
-        """Sign the audit log's head, write it inside and outside the database; return a line for each place that failed."""
-        from specops.store.checkpoints import mirror  # noqa: PLC0415
+        """Sign the audit log's head, write it inside and outside the database; return what a person should look at.
 
+        That is a line when the file lacked checkpoints, which are written again, and one for each place that failed.
+        """
+        from specops.adapters.signing import KeyRing  # noqa: PLC0415
+        from specops.store.checkpoints import mirror, refill  # noqa: PLC0415
+
+        refilled = refill(self.store, self.settings.checkpoints, KeyRing.load(self.keys), actor=self.settings.who, now=now())
         self.store.checkpoint(self.signer, self.settings.checkpoints)
-        return mirror(self.store, checkpoint_places(self.settings), actor=self.settings.who, now=now())
+        return refilled + mirror(self.store, checkpoint_places(self.settings), actor=self.settings.who, now=now())
 
     def verify(self) -> "Verified":
         """Recompute the audit log and compare it with every signed checkpoint, wherever it is kept.
@@ -152,15 +157,17 @@ class House:
         """Return the portable proof that the log only grew between the first checkpoints that cover `old` and `new` entries.
 
         Raises:
-            InvalidInput: no checkpoint covers so many entries.
+            InvalidInput: no checkpoint covers so many entries, or `old` is more than `new`.
             ChainBroken: the log was rewritten between the two.
         """
         from specops.adapters.signing import KeyRing  # noqa: PLC0415
         from specops.core.audit_proof import note_over, prove_consistency  # noqa: PLC0415
 
+        if old > new:
+            raise InvalidInput(f"the older log cannot have more entries than the newer one, got {old} and {new}; swap them")
         with self.store.read() as unit:
             notes = unit.audit.notes()
-            older, newer = note_over(notes, old), note_over(notes, max(old, new))
+            older, newer = note_over(notes, old), note_over(notes, new)
             return prove_consistency(older, newer, KeyRing.load(self.keys), unit.audit.prove_consistency)
 
     def rotate_key(self) -> str:
@@ -209,18 +216,64 @@ def checkpoint_places(settings: Settings) -> "tuple[CheckpointPlace, ...]":
 
 @contextmanager
 def opened(settings: Settings | None = None) -> Iterator[House]:
-    """Open the data folder (made at first use) and close it afterwards."""
+    """Open the data folder (made at first use) and close it afterwards.
+
+    Raises:
+        RuleViolation: the signing key is gone though checkpoints were signed with it.
+        StoreUnavailable: the folder cannot be made, or the database does not answer.
+    """
     from specops.adapters.signing import load_or_create  # noqa: PLC0415
     from specops.store.database import open_store  # noqa: PLC0415
 
     settings = settings or load_settings()
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
-    signer = load_or_create(settings.data_dir / "keys")
+    try:
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as exc:
+        raise StoreUnavailable(f"cannot make the data folder {settings.data_dir}: {exc}; set SPECOPS_DATA_DIR") from exc
     store = open_store(settings.store_url, segments=settings.data_dir / "segments")
     try:
+        lost = _lost_keys(settings, store)
+        signer = load_or_create(settings.data_dir / "keys")
+        if lost:
+            new = signer.public_key
+            payload = {"old": lost, "new": new.full_name, "new_key": new.to_line(), "lost": True}
+            with store.begin() as unit:
+                unit.audit.append(
+                    tag="audit:key:rotated", actor=settings.who, subject=new.name, payload=payload, at=now()
+                )
         yield House(settings=settings, store=store, signer=signer)
     finally:
         store.close()
+
+
+def _lost_keys(settings: Settings, store: "Store") -> list[str]:
+    """Return the names of the keys that signed before, when the private one is gone and a person says so; else none.
+
+    A person says so by putting the old public half at `keys/audit-lost.pub`: what it signed still verifies beside a new key.
+
+    Raises:
+        RuleViolation: the key is gone, checkpoints were signed, and no `keys/audit-*.pub` opens them.
+    """
+    from specops.adapters.signing import KEY_FILE, KeyRing, PublicKey  # noqa: PLC0415
+    from specops.store.checkpoints import read_notes  # noqa: PLC0415
+
+    folder = settings.data_dir / "keys"
+    if (folder / KEY_FILE).exists():
+        return []
+    with store.read() as unit:
+        notes = {*unit.audit.notes(), *read_notes(settings.checkpoints)}
+    if not notes or (folder / KEY_FILE).exists():  # a process that starts now made its key before its first note
+        return []
+    ring = KeyRing(keys=tuple(map(PublicKey.load, sorted(folder.glob("audit-*.pub")))))
+    try:
+        for note in notes:
+            ring.open(note)
+    except ChainBroken as exc:
+        raise RuleViolation(
+            f"the signing key {folder / KEY_FILE} is gone and {len(notes)} checkpoints were signed; restore {folder} from a "
+            "backup; without one, put its public key there as audit-lost.pub and a new key is made (verify-the-audit-log.md)"
+        ) from exc
+    return [key.full_name for key in ring.keys]
 
 
 def controller(house: House, rollout_id: str, gateway: "Gateway") -> "Controller":

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from specops.control.act import Controller, Endpoints
+from specops.control.amend import read_policy
 from specops.control.deliver import deliver
 from specops.control.rollouts import Plan, start
 from specops.core.outcome import Acceptance, Arm, Finish, Kind, Outcome
@@ -77,8 +78,12 @@ def empty_house(tmp_path):
 @pytest.fixture
 def house(empty_house):
     """Play a rollout in one poll: 60 healthy outcomes, then a collapse, the alert delivered."""
+    return play(empty_house, *load_policy("quickstart"))
+
+
+def play(empty_house, policy, text):
+    """Play it under a policy."""
     store = empty_house.store
-    policy, text = load_policy("quickstart")
     urls = {"baseline_url": "http://127.0.0.1:1", "candidate_url": "http://127.0.0.1:2"}
     with store.begin() as unit:
         unit.releases.add(PLAIN)
@@ -155,6 +160,16 @@ def test_the_alert_is_told_as_delivered(house):
     """Delivery is taken from the audit log."""
     (alert,) = compile_report(house).alerts
     assert (alert.delivered, alert.owner) == (True, "inference-oncall")
+
+
+def test_a_stop_is_an_end_as_a_roll_back_is(empty_house):
+    """The hardest rung: the alert of its name, delivered, and the deciding request marked."""
+    text = load_policy("quickstart")[1].replace("    owner:", "    on_fail: stop\n    owner:")
+
+    data = compile_report(play(empty_house, read_policy(text), text))
+
+    assert [(a.name, a.delivered) for a in data.alerts] == [("SpecopsStopped", True)]
+    assert 60 < data.detection_index < 99
 
 
 def test_what_was_not_recorded_is_absent(empty_house, house):

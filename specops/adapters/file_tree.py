@@ -8,7 +8,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from specops.errors import InvalidWeights
 
@@ -80,6 +80,10 @@ def _walk(base: Path) -> Iterator[tuple[str, bool]]:
 def _located(folder: Path, base: Path, path: str, is_link: bool) -> Located:
     if not path.isprintable():
         raise InvalidWeights(f"{path!r} in {folder} is no printable Unicode name; rename it")
+    if PurePosixPath(path).is_absolute() or ".." in path.split("/"):
+        raise InvalidWeights(f"{path} points out of {folder}; give paths below the folder, without '..'")
+    if str(PurePosixPath(path)) != path:  # './a' and 'a' are one file: two names would be two identities
+        raise InvalidWeights(f"{path!r} is no plain path in {folder}; write it as {str(PurePosixPath(path))!r}")
     file = base / path
     if is_link and not (file := Path(os.path.realpath(file))).is_relative_to(base):  # one look per folder above: slow
         raise InvalidWeights(f"{path} points out of {folder} to {file}; copy the files (cp -rL) and register the copy")

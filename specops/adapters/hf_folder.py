@@ -20,6 +20,7 @@ TOKENIZER_FILES = (
 )  # fmt: skip
 TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json")
 MAX_CARD_BYTES = 1 << 20
+MAX_PREFIX = 170  # characters of a model's name that its parts' names begin with: names have at most 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +83,7 @@ def _companions(folder: Path, name: str, weights: Artifact) -> tuple[list[Artifa
     """Hash tokenizer, chat template and generation defaults; the last two hold token ids, so they depend on the tokenizer."""
     artifacts: list[Artifact] = []
     edges: list[Edge] = []
-    tokenizer = _some(folder, TOKENIZER_FILES, ArtifactKind.TOKENIZER, f"{name} tokenizer")
+    tokenizer = _some(folder, TOKENIZER_FILES, ArtifactKind.TOKENIZER, f"{name[:MAX_PREFIX]} tokenizer")
     if tokenizer is not None:
         artifacts.append(tokenizer)
         edges.append(Edge(source=weights.digest, kind=EdgeKind.TOKENIZED_WITH, target=tokenizer.digest))
@@ -90,7 +91,7 @@ def _companions(folder: Path, name: str, weights: Artifact) -> tuple[list[Artifa
         (TEMPLATE_FILES, ArtifactKind.CHAT_TEMPLATE, "chat template"),
         (("generation_config.json",), ArtifactKind.GENERATION_CONFIG, "generation defaults"),
     ):
-        found = _some(folder, files, kind, f"{name} {suffix}")
+        found = _some(folder, files, kind, f"{name[:MAX_PREFIX]} {suffix}")
         if found is None:
             continue
         if kind is ArtifactKind.GENERATION_CONFIG:

@@ -5,12 +5,14 @@ tokenizer_config.json, generation_config.json, the chat template and a head's t2
 `core.pair_proof`.
 """
 
+import re
 from array import array
 from pathlib import Path
 from typing import Any
 
 from specops.adapters.documents import read_json
 from specops.core.canonical import digest_of, sha256_hex
+from specops.core.imports import describe_config
 from specops.core.pair import Side
 from specops.core.safetensors import Tensor, parse_safetensors
 from specops.core.tokenizer import MAX_ID, Tokenizer
@@ -19,6 +21,13 @@ from specops.core.vocabulary import VocabularyMap
 from specops.errors import InvalidInput, InvalidWeights
 
 MAX_TEMPLATE_BYTES = 1 << 20  # the longest template in the field is about 20 kB
+_PLAIN = frozenset({"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I8"})  # one value per entry, so rows are rows
+_EMBEDDINGS = frozenset({
+    "model.embed_tokens.weight", "embed_tokens.weight", "model.language_model.embed_tokens.weight",
+    "language_model.model.embed_tokens.weight",
+})  # fmt: skip  # not any *embed_tokens.weight: speech models have further ones with vocabularies of their own
+_OUTPUTS = frozenset({"lm_head.weight", "model.lm_head.weight", "language_model.lm_head.weight"})
+_HEAD_TENSOR = re.compile(r"^((model|layers\.0)\.)?(fc\.weight|midlayer\.|medusa_heads?\.|mtp\.|eh_proj\.|hidden_norm\.)")
 _INTEGERS = {"I64": "q", "I32": "i", "U8": "B", "BOOL": "B"}
 
 
@@ -31,11 +40,14 @@ def read_side(folder: Path, digest: str) -> Side:
 
     Raises:
         InvalidInput: a file is absent that must be there, is no JSON, too large, or not what its name says.
-        InvalidWeights: a weight file, or a vocabulary map in it, is broken.
+        InvalidWeights: a weight file, or a vocabulary map in it, is broken, or config.json states other sizes than it has.
     """
     config = read_json(folder / "config.json")
     settings = _optional(folder / "tokenizer_config.json")
     defaults = _optional(folder / "generation_config.json")
+    tensors = _all_tensors(folder)
+    mapping = _map(tensors)
+    _check_rows(folder, describe_config(config, str(folder / "config.json")).properties, tensors, mapping)
     return Side(
         digest=digest,
         config=config,
@@ -43,7 +55,8 @@ def read_side(folder: Path, digest: str) -> Side:
         tokenizer_config=settings or {},
         chat_template=_template(folder, settings or {}),
         generation_config=_digest(defaults, folder / "generation_config.json") if defaults is not None else None,
-        mapping=read_map(folder),
+        mapping=mapping,
+        holds_head=any(_HEAD_TENSOR.search(t.name) for _, t in tensors),
         where=str(folder / "config.json"),
     )
 
@@ -54,16 +67,45 @@ def read_map(folder: Path) -> VocabularyMap | None:
     Raises:
         InvalidWeights: a weight file is broken, or t2d and d2t are not lists of whole numbers and of true or false.
     """
+    return _map(_all_tensors(folder))
+
+
+def _all_tensors(folder: Path) -> list[tuple[Path, Tensor]]:
+    return [(path, tensor) for path in sorted(folder.glob("*.safetensors")) for tensor in _tensors(path)]
+
+
+def _map(tensors: list[tuple[Path, Tensor]]) -> VocabularyMap | None:
     found: dict[str, array[int]] = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        for tensor in _tensors(path):
-            name = tensor.name.rpartition(".")[2]
-            if name in ("d2t", "t2d"):
-                found[name] = _values(path, tensor)
+    for path, tensor in tensors:
+        name = tensor.name.rpartition(".")[2]
+        if name in ("d2t", "t2d"):
+            found[name] = _values(path, tensor)
     if "d2t" not in found:
         return None
     t2d = found.get("t2d")
     return VocabularyMap(d2t=tuple(found["d2t"]), t2d=tuple(map(bool, t2d)) if t2d is not None else None)
+
+
+def _check_rows(
+    folder: Path, properties: dict[str, Any], tensors: list[tuple[Path, Tensor]], mapping: VocabularyMap | None
+) -> None:
+    """Check that config.json states the sizes that the weights have; packed (quantised) tensors have other shapes.
+
+    A head with a vocabulary of its own has as many rows in lm_head as that vocabulary has entries.
+    """
+    stated = properties.get("vocab_size")
+    own = properties.get("draft_vocab_size") or (len(mapping.d2t) if mapping is not None else stated)
+    for path, tensor in tensors:
+        if tensor.dtype not in _PLAIN or len(tensor.shape) != 2:  # noqa: PLR2004  # rows and columns
+            continue
+        key, want = ("vocab_size", stated) if tensor.name in _EMBEDDINGS else ("draft_vocab_size", own)
+        if tensor.name not in _EMBEDDINGS | _OUTPUTS or want is None or tensor.shape[0] == want:
+            continue
+        key = "vocab_size" if want == stated else key
+        raise InvalidWeights(
+            f"{folder / 'config.json'} states {key} {want}, {tensor.name} in {path.name} has {tensor.shape[0]} rows; "
+            "one of them is from another model, get both again"
+        )
 
 
 def _tensors(path: Path) -> tuple[Tensor, ...]:

@@ -20,6 +20,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from specops.adapters.key_files import check_private, read_text, replace_whole, write_once
+from specops.core.audit import size_in
 from specops.errors import ChainBroken, InvalidInput, Unavailable
 
 KEY_FILE = "audit.key"
@@ -114,13 +115,13 @@ class KeyRing:
         mine = [(key, sig[_ID_BYTES:]) for key, sig in signed if key is not None]
         if not mine:
             names = " or ".join(key.full_name for key in self.keys)
-            raise ChainBroken(f"note {text.splitlines()[:2]} is not signed by {names}; was the signing key replaced?")
+            raise ChainBroken(f"the {_about(note)} is not signed by {names or 'a known key'}; was the signing key replaced?")
         for key, signature in mine:
             try:
                 Ed25519PublicKey.from_public_bytes(key.raw).verify(signature, f"{text}\n".encode())
             except (InvalidSignature, ValueError) as exc:
                 raise ChainBroken(
-                    f"the signature of {key.name} does not fit the note {text.splitlines()[:2]}; it was edited"
+                    f"the signature of {key.name} does not fit the {_about(note)}; it was edited"
                 ) from exc
         return f"{text}\n"
 
@@ -145,7 +146,7 @@ class Signer:
         check_private(path, "signing key")
         head, _, rest = read_text(path).strip().partition("+KEY+")
         if head != "PRIVATE":
-            raise InvalidInput(f"{path} is not a signing key; move it away and a new one is made")
+            raise InvalidInput(f"{path} is not a signing key; restore it from a backup")
         name, seed = _parse(rest.split("+", 2), f"signing key {path}", private=True)
         return cls(name=name, seed=seed)
 
@@ -230,6 +231,12 @@ def rotate(folder: Path) -> PublicKey:
     except OSError as exc:
         raise Unavailable(f"cannot change the signing key in {folder}: {exc}; make the folder writable") from exc
     return new
+
+
+def _about(note: str) -> str:
+    """Name a note by the size that it speaks of."""
+    size = size_in(note)
+    return f"note over {size} entries" if size >= 0 else f"note {note.splitlines()[0]!r:.80}"
 
 
 def _signature(line: str) -> tuple[str, bytes]:

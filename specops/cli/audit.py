@@ -57,7 +57,7 @@ def log(
     if json:
         names = ("index", "at", "tag", "actor", "subject", "payload")
         return emit_json([{name: getattr(entry, name) for name in names} for entry in entries])
-    rows = [(e.index, f"{e.at:%Y-%m-%d %H:%M:%S}", e.tag, e.actor, e.subject[:32]) for e in entries]
+    rows = [(e.index, f"{e.at:%Y-%m-%d %H:%M:%S}", e.tag, e.actor, e.subject) for e in entries]
     return emit_table("audit log", ("#", "at", "tag", "actor", "subject"), rows)
 
 
@@ -77,10 +77,15 @@ def consistency(
     out: Out = None,
 ) -> None:
     """Print a proof that the log only grew between the first checkpoints over OLD and over NEW entries."""
+    from specops.core.audit import size_in  # noqa: PLC0415
     from specops.wiring import opened  # noqa: PLC0415
 
     with opened() as house:
-        _emit(house.prove_consistency(old, new), out)
+        bundle = house.prove_consistency(old, new)
+    used = size_in(bundle["old"]), size_in(bundle["new"])
+    if used != (old, new):
+        typer.echo(f"proven for the signed sizes {used[0]} and {used[1]}; asked for {old} and {new}", err=True)
+    _emit(bundle, out)
 
 
 @app.command("rotate-key")

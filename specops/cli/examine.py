@@ -14,7 +14,7 @@ from specops.wiring import gateway_status, now, opened
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One thing looked at; `ok` None means that it is optional and absent."""
+    """One thing looked at; `ok` None: optional and absent, or for a person to judge."""
 
     what: str
     ok: bool | None
@@ -72,6 +72,7 @@ def _data(settings: Settings) -> list[Line]:
     return [
         Line(what="database", ok=True, found=settings.shown_store_url),
         Line(what="audit log", ok=True, found=f"{proof.size} entries, {proof.checkpoints} checkpoints agree"),
+        *(Line(what="audit warning", ok=None, found=warning) for warning in proof.warnings),
         Line(
             what="outbox",
             ok=not any(m.attempts for m in due),

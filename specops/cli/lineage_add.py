@@ -35,13 +35,14 @@ def add(
 ) -> None:
     """Register a folder, or some files of it, by content. Unchanged files are not read again."""
     from specops.adapters.weights import hash_artifact  # noqa: PLC0415
-    from specops.control.register import register  # noqa: PLC0415
+    from specops.control.register import register, registered_names  # noqa: PLC0415
     from specops.wiring import now, opened  # noqa: PLC0415
 
     with opened() as house, _cache(house.settings.data_dir, full=full) as cache, _bar(f"hashing {name}") as progress:
         artifact = hash_artifact(kind, name, folder, files=files, tensors=tensors, progress=progress, cache=cache)
+        known = registered_names(house.store, [artifact.digest]).get(artifact.digest)
         register(house.store, artifacts=(artifact,), edges=(), releases=(), actor=house.settings.who, now=now())
-    _show(artifact, json=json)
+    _show(artifact, known, json=json)
 
 
 @app.command()
@@ -109,11 +110,14 @@ def _bar(title: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: shown.update(task, completed=done, total=total)
 
 
-def _show(artifact: "Artifact", *, json: bool) -> None:
-    record = {"digest": artifact.digest, "kind": artifact.kind, "name": artifact.name, "bytes": artifact.size}
+def _show(artifact: "Artifact", known: str | None, *, json: bool) -> None:
+    """Print what was registered; `known` is the name it had already, which stays."""
+    record = {"digest": artifact.digest, "kind": artifact.kind, "name": known or artifact.name, "bytes": artifact.size}
     if json:
         files = [{"path": f.path, "size": f.size, "sha256": f.sha256, "blake3": f.blake3} for f in artifact.files]
-        return emit_json(record | {"files": files, "tensors": len(artifact.tensors)})
+        return emit_json(record | {"already_registered": known is not None, "files": files, "tensors": len(artifact.tensors)})
     return emit_table(
-        "registered", ("field", "value"), [*record.items(), ("files", len(artifact.files)), ("tensors", len(artifact.tensors))]
+        "registered" if known is None else f"already registered as {known}",
+        ("field", "value"),
+        [*record.items(), ("files", len(artifact.files)), ("tensors", len(artifact.tensors))]
     )

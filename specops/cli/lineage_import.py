@@ -29,9 +29,9 @@ def hf_folder(
     *,
     name: Name,
     kind: Kind = None,
-    base: Annotated[str | None, typer.Option(help="Digest of the model it was made from; you vouch for it.")] = None,
-    teacher: Annotated[str | None, typer.Option(help="Digest of the target that a draft was distilled from.")] = None,
-    target: Annotated[str | None, typer.Option(help="Digest of the target whose hidden states a head reads.")] = None,
+    base: Annotated[str | None, typer.Option(help="Name or digest of the registered model it was made from.")] = None,
+    teacher: Annotated[str | None, typer.Option(help="Name or digest of the target a draft was distilled from.")] = None,
+    target: Annotated[str | None, typer.Option(help="Name or digest of the target whose states a head reads.")] = None,
     tensors: Annotated[bool, typer.Option(help="Also hash each tensor.")] = True,
     dry_run: DryRun = False,
     json: Json = False,
@@ -39,7 +39,7 @@ def hf_folder(
     """Import a Hugging Face folder: weights, tokenizer, chat template and generation defaults, each by content."""
     from specops.adapters.hf_folder import Binding, import_folder  # noqa: PLC0415
 
-    binding = Binding(base=base, teacher=teacher, target=target)
+    binding = Binding(**_digests({"base": base, "teacher": teacher, "target": target}))
     found = import_folder(folder, name=name, kind=kind, binding=binding, tensors=tensors)
     _finish(found, dry_run=dry_run, json=json)
 
@@ -118,13 +118,27 @@ def running_server(
     _finish(import_server(url, name=name), dry_run=dry_run, json=json)
 
 
+def _digests(named: dict[str, str | None]) -> dict[str, str]:
+    """Return the whole digests of the registered models that options name; the store is opened only if there are any."""
+    from specops.control.lineage import model_digest  # noqa: PLC0415
+    from specops.wiring import opened  # noqa: PLC0415
+
+    given = {option: key for option, key in named.items() if key is not None}
+    if not given:
+        return {}
+    with opened() as house, house.store.read() as unit:
+        return {option: model_digest(unit, key) for option, key in given.items()}
+
+
 def _finish(found: "Imported", *, dry_run: bool, json: bool) -> None:
     """Register what was found, unless it is a dry run, and say what it is."""
-    from specops.control.register import register  # noqa: PLC0415
+    from specops.control.register import register, registered_names  # noqa: PLC0415
     from specops.wiring import now, opened  # noqa: PLC0415
 
+    known: dict[str, str] = {}
     if not dry_run:
         with opened() as house:
+            known = registered_names(house.store, [a.digest for a in found.artifacts])
             register(
                 house.store, artifacts=found.artifacts, edges=found.edges, releases=(), actor=house.settings.who, now=now()
             )
@@ -132,22 +146,26 @@ def _finish(found: "Imported", *, dry_run: bool, json: bool) -> None:
         record = {
             "registered": not dry_run,
             "artifacts": [
-                {"digest": a.digest, "kind": a.kind, "name": a.name, "files": len(a.files), "bytes": a.size}
-                | {"tensors": len(a.tensors), "properties": a.properties, "claims": a.claims}
+                {"digest": a.digest, "kind": a.kind, "name": known.get(a.digest, a.name)}
+                | {"already_registered": a.digest in known, "files": len(a.files), "bytes": a.size, "tensors": len(a.tensors)}
+                | {"properties": a.properties, "claims": a.claims}
                 for a in found.artifacts
             ],
             "edges": [{"source": e.source, "kind": e.kind, "target": e.target} for e in found.edges],
             "notes": list(found.notes),
         }
         return emit_json(record)
-    names = {a.digest: a.name for a in found.artifacts}
+    names = {a.digest: a.name for a in found.artifacts} | known
     emit_table(
-        "would register" if dry_run else "registered",
+        "would register" if dry_run else "already registered" if names.keys() <= known.keys() else "registered",
         ("kind", "name", "digest", "files", "bytes", "tensors"),
-        [(a.kind, a.name, a.digest[:12], len(a.files), a.size, len(a.tensors)) for a in found.artifacts],
+        [(a.kind, names[a.digest], a.digest[:12], len(a.files), a.size, len(a.tensors)) for a in found.artifacts],
     )
     for edge in found.edges:
         typer.echo(f"{names.get(edge.source, edge.source[:12])} {edge.kind} {names.get(edge.target, edge.target[:12])}")
+    for artifact in found.artifacts:
+        if artifact.digest in known:
+            typer.echo(f"note: {artifact.kind} {artifact.digest[:12]} was already registered as {known[artifact.digest]}")
     for note in found.notes:
         typer.echo(f"note: {note}")
     return None

@@ -3,6 +3,7 @@
 Exit codes: 0 done, 1 a verdict is FAIL or a rule is broken, 2 wrong usage or input, 3 something outside is unavailable.
 """
 
+import json
 import sys
 
 import typer
@@ -57,18 +58,22 @@ app.add_typer(demo.app, name="demo")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and leave with the documented exit code."""
+    """Run the command line and leave with the documented exit code.
+
+    With --json an error is also a JSON object on stdout, so that whoever parses the answer can parse a refusal too.
+    """
+    as_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
     try:
         code = app(arguments, standalone_mode=False)
     except SpecopsError as error:
-        typer.echo(f"error: {error}", err=True)
+        _say(error, str(error), as_json=as_json)
         sys.exit(exit_code(error))
     except ModuleNotFoundError as error:
         package = (error.name or "").split(".")[0]
         if package not in EXTRA_OF:
             raise
         missing = MissingExtra(package, EXTRA_OF[package])
-        typer.echo(f"error: {missing}", err=True)
+        _say(missing, str(missing), as_json=as_json)
         sys.exit(exit_code(missing))
     except typer.Abort:
         typer.echo("aborted", err=True)
@@ -76,9 +81,21 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:
         if type(error).__module__.split(".")[0] in ("click", "typer") and hasattr(error, "show"):
             error.show()
+            if as_json:
+                _emit(error, str(error))
             sys.exit(EXIT_USAGE)
         raise
     sys.exit(code if isinstance(code, int) else EXIT_DONE)
+
+
+def _say(error: Exception, message: str, *, as_json: bool) -> None:
+    typer.echo(f"error: {message}", err=True)
+    if as_json:
+        _emit(error, message)
+
+
+def _emit(error: Exception, message: str) -> None:
+    typer.echo(json.dumps({"error": message, "class": type(error).__name__}))
 
 
 if __name__ == "__main__":

@@ -13,20 +13,21 @@ if TYPE_CHECKING:
     from specops.core.release import Release
     from specops.wiring import House
 
+MAX_PREFIX = 150  # characters of a release's name that its parts' names begin with
 app = typer.Typer(no_args_is_help=True, help="Prove that target and draft belong together; register and show releases.")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Method = Annotated[str | None, typer.Option(help="vLLM's name: draft_model, eagle3, mtp, ngram, ...; default: plain decoding.")]
-Teacher = Annotated[str | None, typer.Option(help="Digest of the model that the draft was distilled from; you vouch for it.")]
+Teacher = Annotated[str | None, typer.Option(help="Name or digest of the model a draft was distilled from; you vouch for it.")]
 
 
 @app.command()
 def register(
     *,
     name: Annotated[str, typer.Option(help="Handle for people; no part of the identity.")],
-    target: Annotated[str, typer.Option(help="Folder, or digest of a registered target.")],
-    draft: Annotated[str | None, typer.Option(help="Folder, or digest of a registered draft.")] = None,
+    target: Annotated[str, typer.Option(help="Folder, or name or digest of a registered target.")],
+    draft: Annotated[str | None, typer.Option(help="Folder, or name or digest of a registered draft.")] = None,
     method: Method = None,
-    k: Annotated[int, typer.Option(help="num_speculative_tokens.")] = 0,
+    k: Annotated[int, typer.Option(min=0, max=128, help="num_speculative_tokens.")] = 0,
     engine: Annotated[str, typer.Option(help="Engine's name.")] = "vllm",
     engine_version: Annotated[str, typer.Option(help="Engine's version: another one may round differently.")] = "",
     engine_args: Annotated[str, typer.Option(help="Arguments as for vllm serve, quoted as one word.")] = "",
@@ -43,6 +44,7 @@ def register(
     command = parse_command(f"vllm serve MODEL {engine_args}")
     settings = {"name": engine, "version": engine_version, "arguments": command.arguments}
     with opened() as house:
+        teacher = _digest(house, teacher)
         mine, yours = _models(house, name, target, draft, teacher)
         candidate = Candidate(
             name=name, target=mine, draft=yours, method=method, num_speculative_tokens=k, teacher=teacher,
@@ -58,8 +60,8 @@ def register(
 
 @app.command("prove-pair")
 def prove_pair(
-    target: Annotated[str, typer.Argument(help="Folder, or digest of a registered target.")],
-    draft: Annotated[str | None, typer.Argument(help="Folder or digest; leave it out for a method without weights.")] = None,
+    target: Annotated[str, typer.Argument(help="Folder, or name or digest of a registered target.")],
+    draft: Annotated[str | None, typer.Argument(help="Folder, name or digest; none where the method has no weights.")] = None,
     *,
     method: Annotated[str, typer.Option(help="vLLM's name: draft_model, eagle3, mtp, ngram, ...")] = "draft_model",
     teacher: Teacher = None,
@@ -70,6 +72,7 @@ def prove_pair(
     from specops.wiring import opened  # noqa: PLC0415
 
     with opened() as house:
+        teacher = _digest(house, teacher)
         mine, yours = _models(house, "pair", target, draft, teacher)
     pair = prove(mine.side, yours.side if yours is not None else None, method=method, teacher=teacher)
     return emit_json(_pair_record(pair)) if json else _print_pair(pair)
@@ -97,11 +100,21 @@ def _models(
     from specops.adapters.hf_folder import Binding  # noqa: PLC0415
     from specops.core.release import ArtifactKind  # noqa: PLC0415
 
-    mine = _model(house, target, f"{name} target", ArtifactKind.TARGET, None)
+    mine = _model(house, target, f"{name[:MAX_PREFIX]} target", ArtifactKind.TARGET, None)
     if draft is None:
         return mine, None
     binding = Binding(teacher=teacher, target=mine.weights.digest)
-    return mine, _model(house, draft, f"{name} draft", ArtifactKind.DRAFT, binding)
+    return mine, _model(house, draft, f"{name[:MAX_PREFIX]} draft", ArtifactKind.DRAFT, binding)
+
+
+def _digest(house: "House", key: str | None) -> str | None:
+    """Return the whole digest of a registered model that a person names; None stays None."""
+    from specops.control.lineage import model_digest  # noqa: PLC0415
+
+    if key is None:
+        return None
+    with house.store.read() as unit:
+        return model_digest(unit, key)
 
 
 def _model(house: "House", source: str, name: str, kind: Any, binding: Any) -> "Model":  # noqa: ANN401  # types that import late
@@ -109,8 +122,10 @@ def _model(house: "House", source: str, name: str, kind: Any, binding: Any) -> "
 
     if Path(source).is_dir():
         return bring(Path(source), name=name, kind=kind, binding=binding)
+    from specops.control.lineage import model_digest  # noqa: PLC0415
+
     with house.store.read() as unit:
-        artifact = unit.artifacts.get(source)
+        artifact = unit.artifacts.get(model_digest(unit, source))
     return bring_registered(artifact, binding=binding)
 
 

@@ -65,7 +65,7 @@ def list_(*, json: Json = False) -> None:
 def status(
     rollout_id: Annotated[str | None, typer.Argument(help="Rollout id; default: the newest.")] = None, *, json: Json = False
 ) -> int:
-    """Say where a rollout stands, what the gateway really does, and the newest verdict. Exit 1 when it was rolled back."""
+    """Say where a rollout stands, what the gateway really does, and the newest verdict. Exit 1 if rolled back or stopped."""
     from specops.wiring import gateway_status, newest_rollout, opened  # noqa: PLC0415
 
     with opened() as house:
@@ -77,7 +77,7 @@ def status(
     if rollout is None:
         typer.echo("no rollout yet; start one with: specops rollout start --help")
         return 0
-    code = int(rollout.state == "rolled_back")
+    code = int(rollout.state in {"rolled_back", "stopped"})
     if json:
         emit_json(
             {

@@ -16,7 +16,7 @@ from specops.control.ports import Batch, Gateway, Store, Unit
 from specops.control.record import PRODUCTION, TAGS, record_action, return_alias
 from specops.core.judge import judge
 from specops.core.ladder import PlainHealth
-from specops.core.outcome import Arm, Finish, Kind, Outcome
+from specops.core.outcome import Outcome
 from specops.core.policy import Policy
 from specops.core.rollout import Action, ActionKind, Rollout, State, advance, roll_back
 from specops.core.route import Route
@@ -151,7 +151,8 @@ class Controller:
             folded = self._fold(usable, (*faults, *lost, *_suite_errors(found)), now)
             position = len(batch.outcomes) if faults else start + folded.taken
             decided = folded.decided
-            if decided is None and batch.tripped and not current.is_terminal:
+            if batch.tripped and not current.is_terminal and (decided is None or not decided.rollout.is_terminal):
+                folded = replace(folded, decided=None)  # a trip outranks whatever would arm the gateway again
                 decided = roll_back(current, reason=f"the gateway fell back on its own: {batch.tripped}")
             if decided is not None and decided.rollout.evidence != current.evidence:
                 folded = replace(folded, window=Window.empty(self.policy))  # to recover, or recovered: on new outcomes only
@@ -199,7 +200,7 @@ class Controller:
             if not current.counts(outcome):
                 continue  # on record, but from before the evidence in use began
             if current.state is State.FALLEN_BACK:
-                plain = _seen(plain, outcome)
+                plain = plain.after(outcome)
             window = fold(window, outcome, self.policy, promoted=current.state is State.PROMOTED)
             if current.is_terminal:
                 continue  # recorded for the report; there is nothing left to decide
@@ -265,13 +266,6 @@ def route_of(rollout: Rollout, endpoints: Endpoints, revision: int) -> Route:
         weight=rollout.weight,
         mirror=rollout.mirror,
     )
-
-
-def _seen(plain: PlainHealth, outcome: Outcome) -> PlainHealth:
-    """Count a live request of the baseline; what the client broke off, or had no right to ask, says nothing about it."""
-    if outcome.arm is not Arm.BASELINE or outcome.kind is not Kind.LIVE or outcome.finish in {Finish.ABORT, Finish.REJECTED}:
-        return plain
-    return plain.seen(is_error=outcome.finish is Finish.ERROR)
 
 
 def _suite_errors(found: list[dict[str, Any]]) -> list[str]:

@@ -87,8 +87,9 @@ def settle(unit: Unit, rollout: Rollout, at: datetime, *, rows: Rows | None = No
 
 def _said(verdict: Verdict) -> dict[str, tuple[tuple[str, str, str], Finding]]:
     found = {f"{_PRECURSORS}{f.check}": (_PRECURSOR, f) for f in verdict.precursors}
-    if verdict.result is Result.ERROR and verdict.deciding:
-        found[_ERROR] = (_UNUSABLE, verdict.deciding[0])
+    broken = next((f for f in verdict.findings if f.result is Result.ERROR and not f.precursor), None)
+    if broken is not None:  # also beside a check that fails: the data is no better for it
+        found[_ERROR] = (_UNUSABLE, broken)
     return found
 
 

@@ -7,10 +7,12 @@ follows at its next pass (`control.act`). Verdicts keep the digest of the policy
 from datetime import datetime
 
 from specops.control.alarms import settle
-from specops.control.ports import Store
+from specops.control.ports import Store, Unit
+from specops.core.lossy import require_exact
 from specops.core.policy import Policy, parse_policy
 from specops.core.rollout import Rollout
 from specops.core.steer import amend, propose
+from specops.core.window import Window
 from specops.errors import PolicyError
 
 
@@ -28,6 +30,19 @@ def read_policy(text: str) -> Policy:
         raise PolicyError(f"a stored policy is not valid YAML: {' '.join(str(exc).split())}; restore it from a backup") from exc
 
 
+def begin_evidence(unit: Unit, rollout: Rollout) -> None:
+    """Empty the stored evidence of a rollout, and keep how far control has read: what came since belongs to the new evidence.
+
+    Called with the rollout as it now is, by whatever begins new evidence by hand. Where control has read nothing yet, nothing
+    is stored, and it begins behind what the gateway holds.
+    """
+    kept = unit.windows.load(rollout.id)
+    if kept is None:
+        return
+    policy = read_policy(unit.policies.get(rollout.policy_digest))
+    unit.windows.save(rollout.id, Window.empty(policy).to_record(), kept[1], kept[2])
+
+
 def propose_amendment(
     store: Store, rollout_id: str, *, policy: Policy, policy_text: str, reason: str, actor: str, now: datetime
 ) -> Rollout:
@@ -35,10 +50,12 @@ def propose_amendment(
 
     Raises:
         IllegalTransition: the rollout has ended, or has that policy already.
+        IncompatibleRelease: the candidate's acceptance is lossy, and the new policy does not allow that setting by name.
     """
     with store.begin() as unit:
         before = unit.rollouts.get(rollout_id)
         after = propose(before, digest=policy.digest, actor=actor)
+        require_exact(unit.releases.get(before.candidate), policy.allow_lossy)
         unit.policies.add(policy.digest, policy.name, policy_text)
         unit.rollouts.save(after)
         payload = {"name": policy.name, "policy": policy.digest, "instead_of": before.policy_digest, "reason": reason}
@@ -58,12 +75,14 @@ def approve_amendment(store: Store, rollout_id: str, *, digest: str, actor: str,
 
     Raises:
         IllegalTransition: no such policy is proposed, the proposer approves itself, or the rollout has ended.
+        IncompatibleRelease: the candidate's acceptance is lossy, and the new policy does not allow that setting by name.
     """
     with store.begin() as unit:
         before = unit.rollouts.get(rollout_id)
         after = amend(before, digest=digest, actor=actor, at=now)
+        require_exact(unit.releases.get(after.candidate), read_policy(unit.policies.get(after.policy_digest)).allow_lossy)
         unit.rollouts.save(after)
-        unit.windows.clear(rollout_id)
+        begin_evidence(unit, after)
         payload = {
             "policy": after.policy_digest,
             "instead_of": before.policy_digest,

@@ -6,7 +6,7 @@ in `core.lineage` and `core.lineage_diff`; dependants are `control.impact`'s, th
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from specops.control.act import PRODUCTION
@@ -60,6 +60,27 @@ def find(unit: Unit, key: str) -> Thing:
         names = ", ".join(f"{t.kind if t.family == 'artifact' else t.family} {t.name} {t.digest[:16]}" for t in found[:8])
         raise InvalidRecord(f"{key} is {len(found)} things: {names}; give the digest of one")
     return found[0]
+
+
+_MODELS = frozenset({ArtifactKind.TARGET, ArtifactKind.DRAFT})
+
+
+def model_digest(unit: Unit, key: str) -> str:
+    """Return the whole digest of the one registered model of this name, digest or first digits of one (eight at least).
+
+    Raises:
+        InvalidRecord: nothing or several things are registered as this, or it is no target and no draft.
+    """
+    found = unit.artifacts.find(key)
+    models = [a for a in found if a.kind in _MODELS]
+    if not found:
+        raise InvalidRecord(f"no model is registered as {key!r}; register it first (specops lineage import hf)")
+    if not models:
+        raise InvalidRecord(f"{key} is a {found[0].kind}, expected a target or draft; give a model's name or digest")
+    if len(models) > 1:
+        names = ", ".join(f"{a.kind} {a.name} {a.digest[:16]}" for a in models[:8])
+        raise InvalidRecord(f"{key} is {len(models)} models: {names}; give the digest of one")
+    return models[0].digest
 
 
 def _of_release(release: Release) -> Thing:
@@ -122,10 +143,12 @@ def diff(unit: Unit, left: str, right: str, *, read: Read = lambda _artifact, _p
     """Compare two releases component by component, or two artifacts, down to tensors, tokenizer entries and keys.
 
     Raises:
-        InvalidRecord: one is unknown, or they are not two releases or two artifacts.
+        InvalidRecord: one is unknown, or they are not two releases, two models (target or draft), or two artifacts of a kind.
     """
     a, b = find(unit, left), find(unit, right)
     if a.artifact and b.artifact:
+        if a.artifact.kind is not b.artifact.kind and not {a.artifact.kind, b.artifact.kind} <= _MODELS:
+            raise InvalidRecord(f"{a.name} is a {a.kind}, {b.name} a {b.kind}; compare two artifacts of one kind")
         detail = {} if a.digest == b.digest else {"artifact": _detail(unit, a.artifact, b.artifact, read)}
         return Compared(left=a.name, right=b.name, differences=(), details=detail)
     if not (a.release and b.release):
@@ -136,7 +159,15 @@ def diff(unit: Unit, left: str, right: str, *, read: Read = lambda _artifact, _p
         ends = [_component(unit, value) for value in (each.left, each.right)]
         if ends[0] and ends[1]:
             details[each.component] = _detail(unit, ends[0], ends[1], read)
-    return Compared(left=a.name, right=b.name, differences=differences, details=details)
+    seen = tuple(_looked_into(each, details.get(each.component)) for each in differences)
+    return Compared(left=a.name, right=b.name, differences=seen, details=details)
+
+
+def _looked_into(difference: Difference, detail: ArtifactDiff | None) -> Difference:
+    """Return a difference with what its details leave of it: another file with the same tensors changes nothing."""
+    if detail is None or detail.can_change is not Effect.NEITHER:
+        return difference
+    return replace(difference, can_change=Effect.NEITHER, why="; ".join(detail.notes) or "nothing that is computed differs")
 
 
 def _component(unit: Unit, value: object) -> Artifact | None:

@@ -5,6 +5,7 @@ edges from a pair or a release to its components follow from its content, so its
 lossy is decided by `core.lossy`, whether a pair holds by `core.pair_proof`.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -16,7 +17,9 @@ from specops.core.candidate import Candidate, build
 from specops.core.lossy import require_exact
 from specops.core.pair import Pair
 from specops.core.release import Artifact, Edge, EdgeKind, Release
-from specops.errors import IncompatibleRelease
+from specops.errors import IncompatibleRelease, InvalidRecord
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def register(
@@ -41,6 +44,7 @@ def register(
         entry = _Entries(unit=unit, actor=actor, now=now)
         _add_artifacts(unit, entry, tuple(artifacts))
         for edge in edges:
+            _check_ends(edge)
             if unit.edges.add(edge):
                 entry.drawn(edge)
         for pair in pairs:
@@ -63,12 +67,19 @@ def enroll(store: Store, candidate: Candidate, *, actor: str, now: datetime, all
 
     Raises:
         IncompatibleRelease: the pair does not hold, or the release is lossy and nobody allowed it by name.
+        InvalidRecord: the same configuration is registered under another name, or the name is taken.
     """
     if candidate.teacher is None and candidate.draft is not None:
         with store.read() as unit:
             teacher = _teacher(unit, candidate.draft.weights.digest, candidate.target.weights.digest)
         candidate = replace(candidate, teacher=teacher)
     built = build(candidate)
+    known = registered_names(store, [built.release.digest]).get(built.release.digest, candidate.name)
+    if known != candidate.name:
+        raise InvalidRecord(
+            f"this configuration is already registered as {known} ({built.release.id}), a second name {candidate.name} would "
+            f"mean the same; use {known}"
+        )
     register(
         store,
         artifacts=built.artifacts,
@@ -80,6 +91,12 @@ def enroll(store: Store, candidate: Candidate, *, actor: str, now: datetime, all
         now=now,
     )
     return Enrolled(release=built.release, pair=built.pair)
+
+
+def registered_names(store: Store, digests: Iterable[str]) -> dict[str, str]:
+    """Return the names under which digests are registered already; those that are not are left out."""
+    with store.read() as unit:
+        return {digest: named.name for digest, named in unit.names.of(digests).items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +128,13 @@ def _add_artifacts(unit: Unit, entry: _Entries, artifacts: tuple[Artifact, ...])
         if artifact.tensors:
             for edge in link_shared(unit, artifact.digest):
                 entry.drawn(edge, found_by="tensor digests")
+
+
+def _check_ends(edge: Edge) -> None:
+    """Check that both ends are whole digests: an abbreviation or a name would lead nowhere."""
+    for end in (edge.source, edge.target):
+        if not _DIGEST.fullmatch(end):
+            raise InvalidRecord(f"an edge {edge.kind} ends at {end[:80]!r}, expected 64 hex digits; give the whole digest")
 
 
 def _add_pair(unit: Unit, entry: _Entries, pair: Pair) -> None:

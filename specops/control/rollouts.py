@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from specops.control.alarms import settle
+from specops.control.amend import begin_evidence
 from specops.control.ports import Store
 from specops.control.record import record_action, return_alias
 from specops.core.lossy import require_exact
@@ -25,12 +26,12 @@ class Steer(StrEnum):
     CLEAR = "cleared"
 
 
-_CHANGES: dict[Steer, Callable[..., Rollout]] = {
-    Steer.PAUSE: pause,
-    Steer.RESUME: resume,
-    Steer.RETRY: retry,
-    Steer.FINISH: finish,
-    Steer.CLEAR: clear,
+_CHANGES: dict[Steer, Callable[[Rollout, str, datetime], Rollout]] = {
+    Steer.PAUSE: lambda rollout, reason, _: pause(rollout, reason=reason),
+    Steer.RESUME: lambda rollout, reason, _: resume(rollout, reason=reason),
+    Steer.RETRY: lambda rollout, reason, now: retry(rollout, reason=reason, at=now),
+    Steer.FINISH: lambda rollout, reason, _: finish(rollout, reason=reason),
+    Steer.CLEAR: lambda rollout, reason, _: clear(rollout, reason=reason),
 }
 
 
@@ -162,10 +163,10 @@ def steer(store: Store, rollout_id: str, how: Steer, *, reason: str, actor: str,
     """
     with store.begin() as unit:
         before = unit.rollouts.get(rollout_id)
-        after = _CHANGES[how](before, reason=reason)
+        after = _CHANGES[how](before, reason, now)
         unit.rollouts.save(after)
         if after.evidence != before.evidence:
-            unit.windows.clear(rollout_id)  # control begins behind what the gateway holds, on new evidence
+            begin_evidence(unit, after)
         payload = {"reason": reason, "state": after.state, "from_state": before.state, "version": after.version}
         unit.audit.append(tag=f"rollout:state:{how}", actor=actor, subject=rollout_id, payload=payload, at=now)
         settle(unit, after, now)

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from specops.core.outcome import Arm, Finish, Kind, Outcome
+
 RECOVERY_FACTOR = 10.0
 COOL_DOWN_S = 300.0  # after the first fall; doubled with each further one, so that flapping gets ever rarer
 PLAIN_IN_A_ROW = 5  # a guard, no test: 5 in a row have probability 1e-10 at an error rate of 1%
@@ -65,6 +67,16 @@ class PlainHealth:
         return PlainHealth(
             requests=self.requests + 1, errors=self.errors + is_error, in_a_row=self.in_a_row + 1 if is_error else 0
         )
+
+    def after(self, outcome: Outcome) -> "PlainHealth":
+        """Return the counts after any outcome: only a live request of the baseline counts.
+
+        What the client broke off, or had no right to ask, says nothing about the baseline.
+        """
+        is_live = outcome.arm is Arm.BASELINE and outcome.kind is Kind.LIVE
+        if not is_live or outcome.finish in {Finish.ABORT, Finish.REJECTED}:
+            return self
+        return self.seen(is_error=outcome.finish is Finish.ERROR)
 
     @property
     def is_unhealthy(self) -> bool:

@@ -6,7 +6,7 @@ files.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -14,6 +14,7 @@ from specops.core.canonical import canonical, sha256_hex
 from specops.core.lineage import Difference, Effect
 from specops.core.release import Artifact, ArtifactKind, TensorDigest
 
+INDEX = ".safetensors.index.json"  # says which file holds which tensor
 SHOWN = 5  # names that a line gives
 
 _SERVED = "it is part of what computes the answer"
@@ -110,6 +111,7 @@ def diff_artifacts(
         groups.append(_group("tensors", ours, theirs, effect, why))
         if not groups[1].differs and files.differs:
             notes.append("every tensor is the same: the weights compute the same, only what lies around them differs")
+            groups[0] = _around_tensors(files, left, right, frozenset(t.file for each in tensors for t in each))
     elif ours or theirs:
         notes.append(f"{(right if ours else left).name} was registered without tensor digests; only its files are compared")
     found = []
@@ -131,6 +133,15 @@ def diff_artifacts(
     return ArtifactDiff(
         left=left.digest, right=right.digest, groups=tuple(groups), differences=tuple(found), notes=tuple(notes)
     )
+
+
+def _around_tensors(files: Group, left: Artifact, right: Artifact, holders: frozenset[str]) -> Group:
+    """Return the group of files, all tensors being equal: files that hold nothing else, or their index, change nothing."""
+    ours, theirs = ({f.path: f.sha256 for f in each.files} for each in (left, right))
+    differing = {path for path in ours.keys() | theirs.keys() if ours.get(path) != theirs.get(path)}
+    if all(path in holders or path.endswith(INDEX) for path in differing):
+        return replace(files, can_change=Effect.NEITHER, why="only how the same tensors lie in files differs")
+    return files
 
 
 _SAID = {

@@ -20,6 +20,7 @@ from specops.errors import IncompatibleRelease, InvalidRecord
 
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_sequence_length")
 SPECIAL_KEYS = ("bos_token", "eos_token", "pad_token", "unk_token", "additional_special_tokens")
+_HEAD_KEYS = frozenset({"draft_vocab_size", "target_hidden_size", "num_nextn_predict_layers", "n_predict", "medusa_num_heads"})
 _ALIASES = {"nextn": "mtp", "standalone": "draft_model"}  # SGLang's names
 
 
@@ -43,6 +44,7 @@ class Side:
     """What one folder says, parsed: the part of it that a pair has to agree on.
 
     `digest` is that of the registered weights. `chat_template` and `generation_config` are digests; None where there is none.
+    `holds_head`: its weights have tensors that only a head has, whatever config.json calls it.
     """
 
     digest: str
@@ -52,6 +54,7 @@ class Side:
     chat_template: str | None = None
     generation_config: str | None = None
     mapping: VocabularyMap | None = None
+    holds_head: bool = False
     where: str = "config.json"
 
     @property
@@ -67,6 +70,13 @@ class Side:
     def special_tokens(self) -> dict[str, Any]:
         """Contents of the tokens that tokenizer_config.json names, whichever way it writes them."""
         return {key: _content(self.tokenizer_config.get(key)) for key in SPECIAL_KEYS}
+
+    @property
+    def is_head(self) -> bool:
+        """It is a head, by its config.json, its weights or a vocabulary of its own; many published configs name none."""
+        about = self.about
+        named = about.role.is_head or not about.properties.keys().isdisjoint(_HEAD_KEYS)
+        return named or self.holds_head or self.mapping is not None
 
     @property
     def context(self) -> int | None:

@@ -59,6 +59,11 @@ def _prove_draft(
 ) -> Pair:
     """Prove what a draft with weights has to fulfil."""
     _check_role(plain["method"], need, draft.about.role)
+    if need is Need.HEAD and not draft.is_head:
+        raise IncompatibleRelease(
+            f"method {plain['method']} needs a head, but the draft is a model of its own: neither its config.json nor its "
+            "tensors show a head; set method draft_model, or give the head's folder"
+        )
     vocabulary = _vocabulary(target, tokenizer, draft, need)
     vocabulary.require_match()
     reads = _reads(draft) if need is Need.HEAD else None

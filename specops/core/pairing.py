@@ -5,12 +5,13 @@ so halves wait in a short queue that is part of the evidence: its record makes a
 the oldest half goes; a candidate's half that goes unjoined is a request without a value.
 """
 
-from dataclasses import dataclass
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Self
 
 from specops.core.outcome import Arm, Kind, Outcome
 
-WAITING = 64  # halves; at a mirrored share of 10% and 4 mirrors at a time a pair waits for some 40 others
+WAITING = 1024  # halves, mostly of requests never mirrored: at 30 live ones a second a slow twin may come 34 s later
+_FIELDS = tuple((field.name, field.default) for field in fields(Outcome))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,8 @@ class Halves:
         return Halves((*self.ids[start:], outcome.request_id), (*self.outcomes[start:], outcome)), None, gone
 
     def to_record(self) -> list[dict[str, Any]]:
-        """Return JSON-ready values; `from_record` is the inverse."""
-        return [outcome.to_record() for outcome in self.outcomes]
+        """Return JSON-ready values, without what has its default; `from_record` is the inverse."""
+        return [_lean(outcome) for outcome in self.outcomes]
 
     @classmethod
     def from_record(cls, record: list[dict[str, Any]]) -> Self:
@@ -56,6 +57,16 @@ def is_half(outcome: Outcome) -> bool:
     if outcome.retried_on_baseline:
         return False
     return outcome.kind is (Kind.LIVE if outcome.arm is Arm.BASELINE else Kind.SHADOW)
+
+
+def _lean(outcome: Outcome) -> dict[str, Any]:
+    """Return the outcome's record without defaults: the queue is stored with every pass, and may be long."""
+    values = ((name, getattr(outcome, name), default) for name, default in _FIELDS)
+    record = {name: value for name, value, default in values if value != default or default is MISSING}
+    record["at"] = outcome.at.isoformat()
+    if outcome.acceptance is not None:
+        record["acceptance"] = asdict(outcome.acceptance)
+    return record
 
 
 def _given_up(outcome: Outcome) -> Outcome | None:

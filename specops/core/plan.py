@@ -72,10 +72,11 @@ class Rollout:
 
     `step_began_at` is the number of candidate outcomes when the step began. `evidence` numbers the evidence in use: a retry
     begins new evidence. `falls` counts fallbacks, of which `max_falls` may be retried. `extra_requests` were asked for by the
-    ladder. `escalated` names the checks a person was called about. `knows_inconclusive`: a person resumed it though nothing was
-    concluded. `is_cleared`: a person allowed new rollouts of a stopped candidate. `evidence_since`: outcomes that ended before
-    count for nothing; after a fallback, also the beginning of the cool-down of `cool_down_s` seconds. `attempt` counts the
-    attempts to recover. `amendment`: digest of a policy that `amendment_by` proposed and nobody approved yet.
+    ladder. `escalated` names the checks a person was called about. `knows_inconclusive`: policy has paused this step because
+    nothing was concluded, so who resumes it knows. `is_cleared`: a person allowed new rollouts of a stopped candidate.
+    `evidence_since`: outcomes that ended before count for nothing; after a fallback, also the beginning of the cool-down of
+    `cool_down_s` seconds. `attempt` counts the attempts to recover. `amendment`: digest of a policy that `amendment_by`
+    proposed and nobody approved yet.
     """
 
     id: str

@@ -13,6 +13,18 @@ from typing import Any, Self
 from specops.core.canonical import canonical, digest_of, sha256_hex
 from specops.errors import InvalidRecord
 
+MAX_NAME = 200  # characters; names are printed in tables, logs and file names
+MAX_K = 128  # MAX_SPEC_LEN of vLLM's rejection sampler (vllm/v1/sample/rejection_sampler.py)
+
+
+def _check_name(what: str, name: str) -> None:
+    """Check that a name can be printed on one line, and found by typing it."""
+    if not 0 < len(name) <= MAX_NAME or not name.isprintable() or not name.strip():
+        shown = repr(name if len(name) <= 60 else f"{name[:60]}...")  # noqa: PLR2004  # what fits a line
+        raise InvalidRecord(
+            f"{what} name {shown} has {len(name)} characters, expected 1 to {MAX_NAME} printable ones; choose another name"
+        )
+
 
 class ArtifactKind(StrEnum):
     """What a file set is (M12, M16). `corpus` is training data of any kind, distillation data included."""
@@ -80,7 +92,8 @@ class Artifact:
     location: str = ""
 
     def __post_init__(self) -> None:
-        """Check that paths are unique and sorted, and that tensors lie in registered files."""
+        """Check the name, that paths are unique and sorted, and that tensors lie in registered files."""
+        _check_name("artifact", self.name)
         paths = [f.path for f in self.files]
         if not paths or paths != sorted(set(paths)):
             raise InvalidRecord(f"artifact {self.name} needs at least one file, each path once and in order; got {paths}")
@@ -184,13 +197,17 @@ class Release:
     lossy: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check that method, draft and k fit together."""
+        """Check the name, and that method, draft and k fit together."""
+        _check_name("release", self.name)
         if self.method is None and (self.draft or self.num_speculative_tokens):
             raise InvalidRecord(
                 f"release {self.name} has a draft or k but no method; set method, or drop both for plain decoding"
             )
-        if self.method is not None and self.num_speculative_tokens < 1:
-            raise InvalidRecord(f"release {self.name}: method {self.method} needs num_speculative_tokens >= 1")
+        if self.method is not None and not 1 <= self.num_speculative_tokens <= MAX_K:
+            digits = str(self.num_speculative_tokens) if abs(self.num_speculative_tokens) < 10**12 else "a huge number"
+            raise InvalidRecord(
+                f"release {self.name}: method {self.method} needs 1 <= num_speculative_tokens <= {MAX_K}, got {digits}; set k"
+            )
         if self.method == "draft_model" and not self.draft:
             raise InvalidRecord(f"release {self.name}: method draft_model needs a draft")
 

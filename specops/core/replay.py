@@ -17,7 +17,7 @@ from typing import Any
 from specops.core.audit import AuditEntry
 from specops.core.judge import judge
 from specops.core.ladder import PlainHealth
-from specops.core.outcome import Arm, Finish, Kind, Outcome
+from specops.core.outcome import Outcome
 from specops.core.plan import Rollout, State
 from specops.core.policy import Policy
 from specops.core.rollout import Action, abort, advance, approve, roll_back
@@ -41,7 +41,7 @@ _BY_HAND: Mapping[str, _Change] = {
     "rollout:release:rolled_back": lambda rollout, entry: roll_back(rollout, reason=entry.payload["reason"]).rollout,
     "rollout:state:held": _by_reason(pause),
     "rollout:state:resumed": _by_reason(resume),
-    "rollout:state:retried": _by_reason(retry),
+    "rollout:state:retried": lambda rollout, entry: retry(rollout, reason=entry.payload["reason"], at=entry.at),
     "rollout:state:finished": _by_reason(finish),
     "rollout:state:cleared": _by_reason(clear),
     "rollout:policy:amendment_proposed": lambda rollout, entry: propose(
@@ -220,7 +220,7 @@ class _Player:
         if not self.rollout.counts(outcome):
             return
         if self.rollout.state is State.FALLEN_BACK:
-            self.plain = _seen(self.plain, outcome)
+            self.plain = self.plain.after(outcome)
         self.window = fold(self.window, outcome, self._policy, promoted=self.rollout.state is State.PROMOTED)
 
     def _end(self) -> Difference | None:
@@ -284,13 +284,6 @@ def _complaints(record: Mapping[str, Any], check: str) -> tuple[str, ...]:
         if found["check"] == check and found["metric"] == check:
             return tuple(found["reason"].partition(": ")[2].split("; ", found["n"] - 1))
     return ()
-
-
-def _seen(plain: PlainHealth, outcome: Outcome) -> PlainHealth:
-    is_live = outcome.arm is Arm.BASELINE and outcome.kind is Kind.LIVE
-    if not is_live or outcome.finish in {Finish.ABORT, Finish.REJECTED}:
-        return plain
-    return plain.seen(is_error=outcome.finish is Finish.ERROR)
 
 
 def _at(record: Mapping[str, Any]) -> datetime:

@@ -5,10 +5,14 @@ live request is drawn with a known share, so if slow answers, or errors, are as 
 candidate's with a known probability, whatever the load does to both: a burst that slows everybody speaks against nobody. The
 statistics are `stats.attribution`; with the share known it needs no blocks and no rates, so it serves latency and errors alike.
 
+Outcomes come in the order in which answers ended, not in which requests were assigned. Just after the share moved, the arm
+that answers sooner is seen alone; so nothing is bet until the share has been the same for longer than an answer takes.
+
 Assumes that requests are assigned one by one: under sticky keys a heavy user moves many requests at once, and a check of the
-split must not be used.
+split must not be used. Assumes that answers end within `SETTLE`: later ones of the slower arm are missing for a while.
 """
 
+from datetime import datetime, timedelta
 from typing import Any
 
 from specops.core.check import Check, Metric
@@ -19,6 +23,8 @@ from specops.stats.wealth import Mode, Null
 
 Rival = Attribution | Split
 NEAREST_SHARE = 1e-6  # from 0 and 1; nearer than that one arm has no traffic to compare with
+SETTLE = timedelta(seconds=30)  # >= the longest answer that is usual: 1000 tokens at 40 a second end in 25 s
+_LONGEST_S = 86_400.0  # an answer that claims to have taken longer is taken to have begun a day ago
 _ARMS = (Arm.CANDIDATE.value, Arm.BASELINE.value)
 
 
@@ -27,6 +33,29 @@ def start_rival(check: Check) -> Rival:
     if check.metric is Metric.SPLIT:
         return Split.start(_ARMS)
     return Attribution.start(Null.AT_MOST, check.limit, Mode.CHANGE)
+
+
+def share_next(share: float | None, since: datetime | None, outcome: Outcome) -> tuple[float | None, datetime | None]:
+    """Return the share in force after an outcome, and since when requests are known to be assigned at it.
+
+    An answer with another share is news only if its request began after those that are known to have the present share; else
+    it is a straggler from before.
+
+    Args:
+        share: the share in force so far; None before the first.
+        since: when the first request known to have it began.
+        outcome: the next outcome, of either arm.
+    """
+    if outcome.share is None or outcome.share == share:
+        return share, since
+    took_s = min(_LONGEST_S, outcome.e2e_s)  # in this order, so that nan becomes the longest
+    began = outcome.at - timedelta(seconds=took_s)
+    return (outcome.share, began) if since is None or began > since else (share, since)
+
+
+def is_settled(share: float | None, since: datetime | None, outcome: Outcome) -> bool:
+    """Tell whether an outcome was assigned at the share in force, and ended so late that slow answers are seen as well."""
+    return outcome.share == share and since is not None and outcome.at - since >= SETTLE
 
 
 def rival_next(rival: Rival, check: Check, outcome: Outcome) -> Rival:

@@ -53,7 +53,7 @@ def advance(rollout: Rollout, verdict: Verdict, *, candidate_outcomes: int, plai
     1. A terminal rollout holds.
     2. FAIL takes its rung of the ladder from every other state.
     3. A fallen-back rollout waits to recover, a paused one for a person.
-    4. INCONCLUSIVE pauses a trial, unless a person resumed it knowing that. Anything else but PASS holds.
+    4. INCONCLUSIVE pauses a trial, once per step: who resumes it knows that. Anything else but PASS holds.
     5. A step with too few requests or a closed gate holds.
     6. PASS moves one step on; entering the watch step promotes. The watch step itself ends only by hand.
 
@@ -72,7 +72,7 @@ def advance(rollout: Rollout, verdict: Verdict, *, candidate_outcomes: int, plai
     if rollout.state is State.PAUSED:
         return _hold(rollout, f"rollout is {rollout.state}")
     if verdict.result is Result.INCONCLUSIVE and rollout.state is State.RUNNING and not rollout.knows_inconclusive:
-        return _move(rollout, ActionKind.PAUSE, verdict.reason, state=State.PAUSED)
+        return _move(rollout, ActionKind.PAUSE, verdict.reason, state=State.PAUSED, knows_inconclusive=True)
     if verdict.result is not Result.PASS:
         return _hold(rollout, verdict.reason or f"verdict {verdict.result}")
     return _climb(rollout, verdict, candidate_outcomes)
@@ -160,16 +160,16 @@ def _probe(rollout: Rollout, kind: ActionKind, verdict: Verdict, reason: str, **
 
 
 def _escalate(rollout: Rollout, verdict: Verdict) -> Action:
-    """Call a person about each failing check."""
-    return _call(rollout, tuple(f.check for f in verdict.deciding) or ("unnamed",), verdict.reason)
+    """Call a person about each failing check that asks for more than to abstain."""
+    return _call(rollout, tuple(f.check for f in verdict.deciding if f.action is not Rung.ABSTAIN), verdict.reason)
 
 
 def _call(rollout: Rollout, about: tuple[str, ...], reason: str) -> Action:
-    """Call a person once about each thing and leave the traffic as it is."""
+    """Call a person once about each thing, one thing at a time as each has its owner, and leave the traffic as it is."""
     new = tuple(name for name in about if name not in rollout.escalated)
     if not new:
         return _hold(rollout, f"waits for a person: {reason}")
-    called = _move(rollout, ActionKind.ESCALATE, reason, escalated=(*rollout.escalated, *new))
+    called = _move(rollout, ActionKind.ESCALATE, reason, escalated=(*rollout.escalated, new[0]))
     return replace(called, about=new[0])
 
 

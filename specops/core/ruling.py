@@ -129,7 +129,8 @@ def _split(check: Check, track: Track) -> Ruling | None:
     if peak >= bar:
         text = (
             f"live requests are not split as the weight says, so comparisons are void: e-value {peak:.2g} >= {bar:.4g} after "
-            f"{n} requests; look for sticky keys, retries or a gateway with an old route"
+            f"{n} requests; look for sticky keys, retries or a gateway with an old route, "
+            "then: specops rollout pause ID, and rollout retry ID"
         )
         return Ruling(Result.ERROR, n, peak, bar, None, lambda _: text)
     return Ruling(Result.PASS, n, peak, bar, None, lambda _: f"split agrees with the weight: e-value {peak:.2g} < {bar:.4g}")

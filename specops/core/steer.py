@@ -24,17 +24,22 @@ def pause(rollout: Rollout, *, reason: str) -> Rollout:
 
 
 def resume(rollout: Rollout, *, reason: str) -> Rollout:
-    """Return the paused rollout running again; that nothing was concluded does not pause this step a second time.
+    """Return the paused rollout running again; policy does not pause a step twice because nothing was concluded.
 
     Raises:
         IllegalTransition: it is not paused.
     """
     _expect(rollout, State.PAUSED, "resume")
-    return replace(rollout, state=State.RUNNING, reason=reason, knows_inconclusive=True, version=rollout.version + 1)
+    return replace(rollout, state=State.RUNNING, reason=reason, version=rollout.version + 1)
 
 
-def retry(rollout: Rollout, *, reason: str) -> Rollout:
+def retry(rollout: Rollout, *, reason: str, at: datetime) -> Rollout:
     """Return the rollout at its first step on new evidence, with no gate approved; old outcomes count for nothing.
+
+    Args:
+        rollout: the rollout as stored.
+        reason: why.
+        at: now, UTC; outcomes that ended before it belong to the trial before, also those that nobody has read yet.
 
     Raises:
         IllegalTransition: it is neither fallen back nor paused, or has fallen back more than `max_falls` times.
@@ -45,7 +50,7 @@ def retry(rollout: Rollout, *, reason: str) -> Rollout:
             f"rollout {rollout.id} fell back {rollout.falls} times, {rollout.max_falls} may be retried; "
             f"end it: specops rollout rollback {rollout.id} --reason ..."
         )
-    return rollout.begun_anew(reason=reason)
+    return rollout.begun_anew(reason=reason, since=at)
 
 
 def finish(rollout: Rollout, *, reason: str) -> Rollout:

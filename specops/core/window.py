@@ -18,7 +18,7 @@ from specops.core.guards import Pinned
 from specops.core.outcome import Arm, Finish, Kind, Outcome
 from specops.core.pairing import Halves, is_half
 from specops.core.policy import Policy
-from specops.core.rival import rival_next
+from specops.core.rival import is_settled, rival_next, share_next
 from specops.core.sample import COMPLETED, pair_sample_of, sample_of
 from specops.core.track import RECENT, Track
 from specops.errors import InvalidRecord
@@ -32,6 +32,7 @@ class Window:
     """Evidence under one policy. Counts by class are sorted pairs; `histogram[a]` sums rounds with `a` accepted tokens.
 
     `began_at` is the end of the first outcome: waits count from it. `halves` wait for the other answer to their request.
+    `share` of live requests is in force since `share_since`, as far as outcomes tell (`core.rival`); None without such checks.
     """
 
     policy_digest: str
@@ -47,6 +48,8 @@ class Window:
     began_at: datetime | None = None
     pinned: Pinned = field(default_factory=Pinned)
     halves: Halves = field(default_factory=Halves)
+    share: float | None = None
+    share_since: datetime | None = None
 
     @classmethod
     def empty(cls, policy: Policy) -> Self:
@@ -77,6 +80,8 @@ class Window:
             "began_at": self.began_at.isoformat() if self.began_at else None,
             "pinned": self.pinned.to_record(),
             "halves": self.halves.to_record(),
+            "share": self.share,
+            "share_since": self.share_since.isoformat() if self.share_since else None,
         }
         plain = ("policy_digest", "outcomes", "candidate_outcomes", "promoted_outcomes", "with_acceptance")
         return {name: getattr(self, name) for name in plain} | counts | parts | later
@@ -92,11 +97,13 @@ class Window:
             counts = {name: tuple(sorted(record[name].items())) for name in ("finishes", "errors")}
             tracks = tuple(Track.from_record(t) for t in record["tracks"])
             sums = {"histogram": tuple(record["histogram"]), "acceptance": RatioSums(**record["acceptance"])}
-            began = record.get("began_at")
+            began, share, since = (record.get(name) for name in ("began_at", "share", "share_since"))
             later = {
                 "began_at": datetime.fromisoformat(began) if began else None,
                 "pinned": Pinned.from_record(record.get("pinned", (0, 0, 0, 0))),
                 "halves": Halves.from_record(record.get("halves", ())),
+                "share": None if share is None else float(share),
+                "share_since": datetime.fromisoformat(since) if since else None,
             }
             return cls(**(record | counts | sums | later | {"tracks": tracks}))
         except (AttributeError, KeyError, TypeError, ValueError) as exc:
@@ -105,13 +112,17 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What one outcome means to every check: whose it is, the pair it completes, the half it pushed out of the queue."""
+    """What one outcome means to every check: whose it is, the pair it completes, the half it pushed out of the queue.
+
+    `is_settled`: it was assigned at a share that has been in force for long enough to compare arms.
+    """
 
     outcome: Outcome
     is_ours: bool
     promoted: bool
     pair: tuple[Outcome, Outcome] | None
     given_up: Outcome | None
+    is_settled: bool
 
 
 def fold(window: Window, outcome: Outcome, policy: Policy, *, promoted: bool) -> Window:
@@ -120,7 +131,7 @@ def fold(window: Window, outcome: Outcome, policy: Policy, *, promoted: bool) ->
     Args:
         window: the evidence so far, begun under the same policy.
         outcome: the next outcome, of either arm. Checks of errors and of the split against the baseline need its `share`;
-            without it, or at 0 or 1, they learn nothing from it.
+            without it, at 0 or 1, or within `SETTLE` of a change of it, they learn nothing from it.
         policy: the policy the window was begun with.
         promoted: feed the monitors (after promotion) instead of the gates.
 
@@ -134,9 +145,11 @@ def fold(window: Window, outcome: Outcome, policy: Policy, *, promoted: bool) ->
     if policy.has_pairs and is_half(outcome):
         halves, twin, given_up = halves.join(outcome)
     pair = None if twin is None else (outcome, twin) if is_ours else (twin, outcome)
-    tracks = window.tracks
+    tracks, share, since = window.tracks, window.share, window.share_since
+    if policy.has_rivals:
+        share, since = share_next(share, since, outcome)
     if is_ours or pair or given_up or policy.has_rivals:
-        step = _Step(outcome, is_ours, promoted, pair, given_up)
+        step = _Step(outcome, is_ours, promoted, pair, given_up, is_settled(share, since, outcome))
         tracks = tuple([_follow(track, check, step) for track, check in zip(tracks, policy.checks, strict=True)])
     counts = outcome.acceptance if is_ours and outcome.finish in COMPLETED else None  # broken answers carry no complete counts
     has_counts = counts is not None and counts.drafted > 0
@@ -154,6 +167,8 @@ def fold(window: Window, outcome: Outcome, policy: Policy, *, promoted: bool) ->
         began_at=window.began_at or outcome.at,
         pinned=window.pinned.update(counts) if counts else window.pinned,
         halves=halves,
+        share=share,
+        share_since=since,
     )
 
 
@@ -189,7 +204,9 @@ def _follow(track: Track, check: Check, step: _Step) -> Track:
 
 def _contend(track: Track, check: Check, step: _Step) -> Track:
     """Return the track with its rival test moved on, and with a baseline's sample beside it for the reader."""
-    rival = track.rival and rival_next(track.rival, check, step.outcome)
+    rival = track.rival
+    if rival is not None and step.is_settled:
+        rival = rival_next(rival, check, step.outcome)
     if rival is not track.rival and rival is not None:
         track = track.contend(rival)
     if step.outcome.arm is not Arm.BASELINE or step.outcome.kind is not Kind.LIVE or check.metric is Metric.SPLIT:

@@ -19,6 +19,7 @@ AFTER_REQUESTS = 20
 MAX_REACTION_S = 0.25
 MAX_DETECTION = 100
 CLIMB_S = 240.0
+_ENDED = ("rollout:release:rolled_back", "rollout:release:stopped")  # audit tags
 
 
 def _rollout(house: House, rollout_id: str) -> Rollout:
@@ -96,7 +97,7 @@ def collapse(scenes: Scenes, house: House, rollout_id: str, traffic: Traffic) ->
 def aftermath(scenes: Scenes, house: House, stage: Stage, rollout_id: str, traffic: Traffic, receiver: Receiver) -> None:
     """Measure detection and reaction from the clients' records, and check alert, alias and MLflow."""
     with house.store.read() as unit:
-        entry = next((e for e in unit.audit.of(rollout_id) if e.tag == "rollout:release:rolled_back"), None)
+        entry = next((e for e in unit.audit.of(rollout_id) if e.tag in _ENDED), None)
         alias = unit.aliases.get("production")
         plain = unit.releases.get("plain")
     if entry is None or traffic.shifted_at is None:

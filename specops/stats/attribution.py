@@ -9,13 +9,17 @@ H0 at_most: rate of the candidate <= ratio * rate of the baseline at all times; 
 Guarantee: that of `wealth` for the mode, n counting *events* (a MONITOR's run length is at least A events, so at least A
 requests). Exact for every ratio. Assumes: each request's arm is drawn at random with the share told here, independently of what
 the request is (stable hashing by request does it; by user, events of one user come together and the assumption fails); the
-share may change over time but must be the one that held when that request was assigned. Cost: 5 us per event, nothing per
+share may change over time but must be the one that held when that request was assigned. The guarantee is for events in the
+order of assignment. In the order in which answers end it holds while the share stands still and both arms answer equally fast,
+or once it has stood still for longer than any answer takes; just after a change the faster arm's answers come alone, so the
+caller leaves those events out (`core.rival`). Cost: 5 us per event, nothing per
 request.
 Source: Lindon & Malek, arXiv 2011.03567. Theirs is a Beta mixture for a fixed share; ours a mixture of nine rate ratios, which
 stays exact when the share moves and when only one side counts.
 
 `Split`. Is the split itself what was configured (sample-ratio mismatch)? A broken split voids every comparison.
-H0: each request goes to arm i with probability share_i, given the past. Guarantee: Ville, two-sided, any number of arms. The
+H0: each request goes to arm i with probability share_i, given the past; about the order of answers the same is assumed.
+Guarantee: Ville, two-sided, any number of arms. The
 predictive Dirichlet mixture, Lindon & Malek, section 3, exact also for shares that move. Cost: 2 us per request.
 """
 

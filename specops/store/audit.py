@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
 from sqlalchemy import Connection, Select, String, insert, or_, select, type_coerce, update
+from sqlalchemy.exc import IntegrityError
 
 from specops.core.audit import AuditEntry
 from specops.core.chain import Link
@@ -22,10 +23,11 @@ from specops.core.merkle import (
     leaf_hash,
     roots_of,
 )
-from specops.errors import InvalidRecord, StoreUnavailable
-from specops.store import schema
+from specops.errors import ChainBroken, InvalidRecord, StoreUnavailable
+from specops.store import schema, triggers
 
 _LOG = "main"
+_VERIFY = "run: specops audit verify"
 _PAGE = 1_000  # rows fetched at once where a log is streamed
 
 
@@ -51,6 +53,7 @@ class AuditLog:
 
         Raises:
             InvalidRecord: the tag, a name, the time or the payload is not allowed in an entry.
+            ChainBroken: the head was altered, or an entry of this number is there already.
             StoreUnavailable: another writer was faster; run the whole transaction again.
         """
         return self.append_many([entry])
@@ -60,6 +63,7 @@ class AuditLog:
 
         Raises:
             InvalidRecord: an entry has a tag, a name, a time or a payload that is not allowed.
+            ChainBroken: the head was altered, or an entry of one of these numbers is there already.
             StoreUnavailable: another writer was faster; run the whole transaction again.
         """
         head = self._held or self.head()
@@ -73,15 +77,26 @@ class AuditLog:
         if rows:
             grown = growth.frontier()
             self._move_head(head, grown)
-            self._connection.execute(insert(schema.audit_entry), rows)
+            self._insert(rows, head.size)
             self._held = grown
         return head.size
 
     def head(self) -> Frontier:
-        """Return the size and frontier of the log."""
+        """Return the size and frontier of the log.
+
+        Raises:
+            ChainBroken: what is stored is no head.
+        """
         table = schema.audit_head
         row = self._connection.execute(select(table.c.size, table.c.peaks).where(table.c.log == _LOG)).first()
-        return Frontier() if row is None else Frontier.from_bytes(row.size, row.peaks)
+        try:
+            return Frontier() if row is None else Frontier.from_bytes(row.size, row.peaks)
+        except InvalidRecord as exc:
+            raise ChainBroken(f"the head of the audit log was altered: {exc}; {_VERIFY}") from exc
+
+    def unguarded(self) -> tuple[str, ...]:
+        """Return the names of the guards of append-only tables that are gone or bent right now."""
+        return triggers.missing(self._connection)
 
     def root_at(self, size: int) -> bytes | None:
         """Return the root stored when the log had `size` entries; None when it never had."""
@@ -108,9 +123,12 @@ class AuditLog:
             tag: only this tag, or with `rollout` or `rollout:step` all tags below it.
             since: only entries of this time or later.
             last: only the newest so many of those.
+
+        Raises:
+            ChainBroken: the bytes of an entry are none.
         """
         table = schema.audit_entry
-        query = select(table.c.raw)
+        query = select(table.c.position, table.c.raw)
         if subject is not None:
             query = query.where(table.c.subject == subject)
         if tag is not None:
@@ -118,12 +136,16 @@ class AuditLog:
         if since is not None:
             query = query.where(table.c.at >= since)
         if last is not None:
-            newest = query.add_columns(table.c.position).order_by(table.c.position.desc()).limit(last).subquery()
-            query = select(newest.c.raw).order_by(newest.c.position)
+            newest = query.order_by(table.c.position.desc()).limit(last).subquery()
+            query = select(newest.c.position, newest.c.raw).order_by(newest.c.position)
         else:
             query = query.order_by(table.c.position)
         for row in self._stream(query):
-            yield AuditEntry.from_bytes(row.raw)
+            try:
+                entry = AuditEntry.from_bytes(row.raw)
+            except InvalidRecord as exc:
+                raise ChainBroken(f"audit entry {row.position} was altered: {exc}; {_VERIFY}") from exc
+            yield entry
 
     def raw_at(self, index: int) -> bytes:
         """Return the exact bytes of an entry.
@@ -174,6 +196,13 @@ class AuditLog:
         """Fetch page by page."""
         with self._connection.execute(query, execution_options={"yield_per": _PAGE}) as rows:
             yield from rows
+
+    def _insert(self, rows: list[dict[str, Any]], first: int) -> None:
+        try:
+            self._connection.execute(insert(schema.audit_entry), rows)
+        except IntegrityError as exc:
+            which = f"audit entry {first}" if len(rows) == 1 else f"one of the audit entries {first}..{first + len(rows) - 1}"
+            raise ChainBroken(f"{which} is there already, unknown to the log's head: the log was altered; {_VERIFY}") from exc
 
     def _move_head(self, old: Frontier, new: Frontier) -> None:
         table, values = schema.audit_head, {"size": new.size, "peaks": new.to_bytes()}

@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from specops.core.audit import Checkpoint, CheckpointPlace, Signer, size_in, split_notes
+from specops.core.audit import Checkpoint, CheckpointPlace, NoteOpener, Signer, size_in, split_notes
 from specops.errors import ChainBroken, InvalidRecord, SpecopsError, Unavailable
 from specops.store.unit import Unit
 
@@ -83,6 +83,36 @@ def write(unit: Unit, signer: Signer, path: Path) -> Checkpoint:
         _append(path, f"{note}\n")  # first, so that the database never has a note that the file lacks
     unit.audit.keep_note(head.size, note)
     return checkpoint
+
+
+def refill(store: Transactions, path: Path, key: NoteOpener, *, actor: str, now: datetime) -> tuple[str, ...]:
+    """Write to `path` what it lacks of the database's notes, say so in the audit log, and return a line about it.
+
+    Somebody removed them, or the setting names a new file. Either way a person should know, so it is never done in silence.
+
+    Raises:
+        ChainBroken: one of those notes was edited, the log contradicts it, or the file ends within a note.
+        Unavailable: the file cannot be read or written.
+    """
+    with store.read() as unit:
+        if not _lacking(unit, path):
+            return ()
+    with store.begin() as unit:
+        if not (missing := _lacking(unit, path)):
+            return ()  # another process was faster
+        for note in missing:
+            key.open(note)  # what was edited in the database must not get into a file that is never changed
+            _check_continues(unit, [note])
+        payload = {"notes": len(missing), "first": size_in(missing[0])}
+        unit.audit.append(tag="audit:place:refilled", actor=actor, subject=str(path), payload=payload, at=now)
+        _append(path, "".join(f"{note}\n" for note in missing))
+    return (f"{len(missing)} checkpoints were missing in {path} and written again, the first over {payload['first']} entries",)
+
+
+def _lacking(unit: Unit, path: Path) -> list[str]:
+    """Return the notes of the database that the file lacks; the file is read later, so a note written meanwhile is no gap."""
+    inside, outside = unit.audit.notes(), set(read_notes(path))
+    return [note for note in inside if note not in outside]
 
 
 def mirror(store: Transactions, places: Sequence[CheckpointPlace], *, actor: str, now: datetime) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from specops.core.audit import Checkpoint, Signer
-from specops.errors import SpecopsError, StoreUnavailable
+from specops.errors import ChainBroken, SpecopsError, StoreUnavailable
 from specops.store import checkpoints, dialect, schema, triggers, upgrade
 from specops.store.dialect import Dialect
 from specops.store.unit import Unit
@@ -91,18 +91,22 @@ def open_store(url: str, *, segments: Path, lock_timeout_s: float = LOCK_TIMEOUT
 
 
 def _prepare(connection: Connection, segments: Path) -> None:
-    """Upgrade the schema and put guards in place; say so in the audit log if guards of an existing database were gone."""
+    """Upgrade the schema and put guards in place; say so in the audit log if guards of an existing database were gone.
+
+    A log that was altered meanwhile may take no entry. It opens all the same: only then can `verify` name what was altered.
+    """
     before = upgrade.current(connection)
     upgrade.run(connection)
     restored = triggers.restore(connection)
     if restored and before == schema.HEAD_REVISION:
-        Unit(connection, segments).audit.append(
-            tag="store:triggers:restored",
-            actor="store",
-            subject="database",
-            payload={"triggers": list(restored)},
-            at=datetime.now(UTC),
-        )
+        with contextlib.suppress(ChainBroken), connection.begin_nested():
+            Unit(connection, segments).audit.append(
+                tag=triggers.RESTORED,
+                actor="store",
+                subject="database",
+                payload={"triggers": list(restored)},
+                at=datetime.now(UTC),
+            )
 
 
 @contextlib.contextmanager

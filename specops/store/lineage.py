@@ -59,6 +59,7 @@ class Artifacts:
 
         Raises:
             InvalidRecord: there is none, or several begin like this.
+            LineageBroken: its row was altered.
         """
         table = schema.artifact
         found = list(self._connection.execute(select(table).where(begins(table.c.digest, digest)).limit(_LISTED)))
@@ -67,14 +68,14 @@ class Artifacts:
         if len(found) > 1:
             names = ", ".join(f"{row.digest[:16]} ({row.name})" for row in found)
             raise InvalidRecord(f"several artifacts begin with {digest}: {names}; give more digits")
-        return mapping.artifact_from_row(found[0])
+        return mapping.checked_artifact(found[0])
 
     def find(self, text: str) -> list[Artifact]:
         """Return the artifacts of this name or whose digest begins like this (eight digits at least), by kind and name."""
         table = schema.artifact
         asked = select(table).where(or_(is_text(table.c.name, text), begins(table.c.digest, text)))
         rows = self._connection.execute(asked.order_by(table.c.kind, table.c.name, table.c.digest))
-        return [mapping.artifact_from_row(row) for row in rows]
+        return [mapping.checked_artifact(row) for row in rows]
 
     def of_kind(self, kind: str) -> list[Artifact]:
         """Return the artifacts of a kind by name."""
@@ -152,6 +153,7 @@ class Releases:
 
         Raises:
             InvalidRecord: there is none, or several digests begin like this.
+            LineageBroken: its row was altered.
         """
         found = self.find(key)
         if not found:
@@ -164,7 +166,7 @@ class Releases:
         """Return the releases of this id or name, or whose digest begins like this (eight digits at least)."""
         table = schema.release
         asked = select(table).where(or_(is_text(table.c.id, key), is_text(table.c.name, key), begins(table.c.digest, key)))
-        return [mapping.release_from_row(row) for row in self._connection.execute(asked.order_by(table.c.name))]
+        return [mapping.checked_release(row) for row in self._connection.execute(asked.order_by(table.c.name))]
 
     def without_edges(self) -> list[Release]:
         """Return the releases that no edge starts from: registered before releases got `uses` edges."""

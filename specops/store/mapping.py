@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Row
 
+from specops.core.canonical import digest_of
 from specops.core.outcome import Acceptance, Arm, Finish, Kind, Outcome
 from specops.core.release import Artifact, ArtifactKind, Edge, EdgeKind, FileDigest, Release, TensorDigest
 from specops.core.rollout import Rollout
 from specops.core.verdict import Verdict
+from specops.errors import InvalidRecord, LineageBroken
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +33,10 @@ def artifact_to_row(artifact: Artifact) -> dict[str, Any]:
 
 
 def artifact_from_row(row: Row[Any], tensors: tuple[TensorDigest, ...] = ()) -> Artifact:
-    """Build an artifact; tensors are rows of their own and only brought where asked for."""
+    """Build an artifact; tensors are rows of their own and only brought where asked for.
+
+    The digest is not checked: `checked_artifact` does, where one artifact is asked for.
+    """
     return Artifact(
         kind=ArtifactKind(row.kind),
         name=row.name,
@@ -42,6 +47,59 @@ def artifact_from_row(row: Row[Any], tensors: tuple[TensorDigest, ...] = ()) -> 
         tensors=tensors,
         location=row.location,
     )
+
+
+def checked_artifact(row: Row[Any]) -> Artifact:
+    """Build an artifact and check that its row still is what its digest says.
+
+    Raises:
+        LineageBroken: the row was altered.
+    """
+    try:
+        found = artifact_from_row(row)
+        gives = found.digest
+    except (InvalidRecord, TypeError, ValueError, KeyError, AttributeError) as exc:
+        raise _altered(f"artifact {str(row.digest)[:16]}", f"its record is none: {exc}") from exc
+    if gives != row.digest:
+        raise _altered(f"artifact {str(row.digest)[:16]}", f"its record gives {gives[:16]}")
+    return found
+
+
+def checked_release(row: Row[Any]) -> Release:
+    """Build a release and check that its row still is what its digest, id and name say.
+
+    Raises:
+        LineageBroken: the row was altered.
+    """
+    try:
+        found = release_from_row(row)
+        gives = found.digest
+    except (InvalidRecord, TypeError, ValueError, KeyError, AttributeError) as exc:
+        raise _altered(f"release {row.id}", f"its record is none: {exc}") from exc
+    if (gives, found.id) != (row.digest, row.id):
+        raise _altered(f"release {row.id}", f"its record gives {found.id}, digest {gives[:16]}")
+    if found.name != row.name:
+        raise _altered(f"release {row.id}", f"it is called {row.name}, its record says {found.name}")
+    return found
+
+
+def checked_pair(row: Row[Any]) -> dict[str, Any]:
+    """Return a pair's record and check that it still is what its digest says; as `core.pair.Pair.digest`, on the record.
+
+    Raises:
+        LineageBroken: the row was altered.
+    """
+    record = row.record
+    if not isinstance(record, dict):
+        raise _altered(f"pair {row.digest[:16]}", f"its record is a {type(record).__name__}")
+    gives = digest_of({key: value for key, value in record.items() if key != "remarks"})
+    if gives != row.digest:
+        raise _altered(f"pair {row.digest[:16]}", f"its record gives {gives[:16]}")
+    return record
+
+
+def _altered(what: str, why: str) -> LineageBroken:
+    return LineageBroken(f"{what} in the database was altered: {why}; restore a backup")
 
 
 def tensor_to_row(artifact: str, tensor: TensorDigest) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from sqlalchemy import Connection, insert, select
 
 from specops.core.pair import Pair
 from specops.errors import InvalidRecord
-from specops.store import schema
+from specops.store import mapping, schema
 
 
 class Pairs:
@@ -27,11 +27,12 @@ class Pairs:
 
         Raises:
             InvalidRecord: there is none with this digest.
+            LineageBroken: its row was altered.
         """
-        row = self._connection.execute(select(schema.pair.c.record).where(schema.pair.c.digest == digest)).first()
+        row = self._connection.execute(select(schema.pair).where(schema.pair.c.digest == digest)).first()
         if row is None:
             raise InvalidRecord(f"no pair {digest[:16]}; register a release of it first (specops release register)")
-        return Pair.from_record(row.record)
+        return Pair.from_record(mapping.checked_pair(row))
 
     def all(self) -> list[Pair]:
         """Return all pairs by digest."""

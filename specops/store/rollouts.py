@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, case, delete, insert, or_, select, update
+from sqlalchemy import Connection, case, insert, or_, select, update
 
 from specops.core.rollout import TERMINAL, Rollout
 from specops.core.verdict import Verdict
@@ -87,10 +87,6 @@ class Windows:
         columns = (table.c.record, table.c.epoch, table.c.sequence)
         row = self._connection.execute(select(*columns).where(table.c.rollout_id == rollout_id)).first()
         return None if row is None else (row.record, row.epoch, row.sequence)
-
-    def clear(self, rollout_id: str) -> None:
-        """Forget the folded evidence of a rollout, so that it begins on new outcomes; verdicts and outcomes stay."""
-        self._connection.execute(delete(schema.window).where(schema.window.c.rollout_id == rollout_id))
 
 
 class Verdicts:

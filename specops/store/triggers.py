@@ -8,11 +8,13 @@ outside. Each database's own SQL is in `sqlite` and `postgres`.
 from datetime import UTC, datetime
 
 from sqlalchemy import Connection, Executable, delete, insert, inspect, update
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from specops.errors import RuleViolation
+from specops.errors import ChainBroken, RuleViolation
 from specops.store import dialect, schema
 
+RESTORED = "store:triggers:restored"
+"""Tag of the entry that names guards which were gone; `verify` repeats each as a warning."""
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 _PROBE = {"position": -1, "tag": "t", "actor": "a", "subject": "s", "at": _LONG_AGO, "raw": b"", "leaf": b"", "root": b""}
 
@@ -38,6 +40,7 @@ def self_test(connection: Connection) -> None:
 
     Raises:
         RuleViolation: a try went through.
+        ChainBroken: the log has an entry of the number that is tried, which no log has.
     """
     table = schema.audit_entry
     row = table.c.position == _PROBE["position"]
@@ -49,7 +52,11 @@ def self_test(connection: Connection) -> None:
     }
     outer = connection.begin_nested()
     try:
-        connection.execute(insert(table).values(_PROBE))
+        try:
+            connection.execute(insert(table).values(_PROBE))
+        except IntegrityError as exc:
+            number = _PROBE["position"]
+            raise ChainBroken(f"audit entry {number} was put into the log, which counts from 0; restore a backup") from exc
         for name, statement in tries.items():
             if not _is_refused(connection, statement):
                 raise RuleViolation(f"the audit log of this database can be changed: {name} went through; restore a backup")

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from specops.adapters.hf_folder import Binding
 from specops.adapters.model_folder import bring, bring_registered
@@ -70,9 +70,40 @@ def test_one_added_token_is_found_in_a_real_file(made, tmp_path):
         prove(read_side(made[0], "t"), read_side(other, "d"), method="draft_model")
 
 
-def test_a_padded_vocab_size_alone_is_named(made, llama):
-    """Tampering with config.json: the tokenizer says what is real."""
+def test_a_vocab_size_that_the_weights_do_not_have_is_refused(made, llama):
+    """Tampering with config.json alone: the embedding's rows are in the weights."""
     rewrite(llama / "config.json", lambda raw: raw.update(vocab_size=384))
+
+    with pytest.raises(InvalidWeights, match=r"vocab_size 384, model.embed_tokens.weight in model.safetensors has 300 rows"):
+        read_side(llama, "d")
+
+
+def test_a_head_has_as_many_output_rows_as_its_own_vocabulary(tmp_path):
+    """Its lm_head is of draft_vocab_size; packed weights say nothing about rows."""
+    head = folders.write_eagle3(tmp_path / "head")
+    weights = load_file(str(head / "model.safetensors"))
+    rows = {40: np.float32, 41: np.uint8}
+    for count, dtype in rows.items():
+        save_file(weights | {"lm_head.weight": np.zeros((count, 16), dtype)}, str(head / "model.safetensors"))
+        assert read_side(head, "h").is_head
+    save_file(weights | {"lm_head.weight": np.zeros((41, 16), np.float32)}, str(head / "model.safetensors"))
+
+    with pytest.raises(InvalidWeights, match=r"draft_vocab_size 40, lm_head.weight in model.safetensors has 41 rows"):
+        read_side(head, "h")
+
+
+def test_a_head_without_a_name_is_known_by_its_tensors(llama, made):
+    """Published EAGLE heads call themselves Llama in config.json."""
+    assert not read_side(llama, "d").holds_head
+    save_file({"fc.weight": np.zeros((16, 32), np.float32)}, str(llama / "model.safetensors"))
+
+    assert read_side(llama, "d").holds_head
+
+
+def test_a_padded_vocab_size_is_named(made, llama):
+    """The tokenizer says what is real."""
+    rewrite(llama / "config.json", lambda raw: raw.update(vocab_size=384))
+    save_file({"model.embed_tokens.weight": np.zeros((384, 16), np.float32)}, str(llama / "model.safetensors"))
 
     pair = prove(read_side(made[0], "t"), read_side(llama, "d"), method="draft_model")
 

@@ -109,6 +109,67 @@ def test_growth_between_two_checkpoints_is_proven(run, full):
     assert [bundle[which].splitlines()[1] for which in ("old", "new")] == [str(size), str(size + 1)]
 
 
+def test_a_proof_of_growth_says_which_sizes_were_signed(run, full):
+    """The bundle goes to stdout, the remark beside it; a log does not shrink."""
+    size = signed(run)
+    remark = f"proven for the signed sizes {size} and {size}; asked for 2 and {size}\n"
+    assert run("audit", "consistency", "2", size).err == remark
+    assert run("audit", "consistency", size, size).err == ""
+    wrong = run("audit", "consistency", size, "2")
+    assert (wrong.code, f"got {size} and 2" in wrong.err) == (2, True)
+
+
+def test_the_log_shows_what_its_filter_takes(run, full):
+    """A digest is shown whole, so that it can be copied to `--subject`; a tag has no pictures."""
+    digest = json.loads(run("audit", "log", "--tag", "lineage", "--json", "--last", "1").out)[0]["subject"]
+    assert digest in run("audit", "log", "--tag", "lineage", "--last", "1").out
+    run("audit", "rotate-key")
+    assert "audit:key:rotated" in run("audit", "log", "--last", "1").out
+
+
+def test_guards_that_were_gone_are_told_by_verify_and_doctor(run, full, tamper):
+    """The edit that they did not stop may leave no other trace."""
+    tamper(full, "UPDATE audit_head SET size = size")
+    assert "were gone and put back" in run("audit", "verify").err
+    assert "were gone and put back" in run("doctor").out
+
+
+def test_a_lost_key_is_not_replaced_in_silence(run, full):
+    """A new key would make every old checkpoint look forged."""
+    key = full / "keys" / "audit.key"
+    key.unlink()
+    done = run("audit", "checkpoint")
+    assert (done.code, key.exists()) == (1, False)
+    assert "audit.key is gone and 1 checkpoints were signed" in done.err
+
+
+def test_a_lost_key_is_replaced_when_its_public_half_is_kept(run, full):
+    """What it signed still verifies, and the log says that it was lost."""
+    keys = full / "keys"
+    (keys / "audit.key").unlink()
+    (keys / "audit.key.pub").rename(keys / "audit-lost.pub")
+    run("rollout", "abort", "ro-1", "--reason", "r")
+    assert (run("audit", "checkpoint").code, run("audit", "verify").code) == (0, 0)
+    (entry,) = json.loads(run("audit", "log", "--tag", "audit:key", "--json").out)
+    assert entry["payload"]["lost"] is True
+    assert (keys / "audit-lost.pub").read_text().startswith(entry["payload"]["old"][0])
+
+
+def test_a_data_folder_that_cannot_be_made_is_one_line(run, full, monkeypatch):
+    """Exit 3: the way out is the setting."""
+    monkeypatch.setenv("SPECOPS_DATA_DIR", str(full / "specops.db" / "x"))
+    done = run("audit", "verify")
+    assert (done.code, done.err.count("\n"), "set SPECOPS_DATA_DIR" in done.err) == (3, 1, True)
+
+
+def test_a_checkpoints_file_that_was_removed_is_written_again_and_told(run, full):
+    """`verify` asks for it, `checkpoint` does it."""
+    (full / "checkpoints.txt").unlink()
+    assert "lacks the checkpoint over" in run("audit", "verify").err
+    assert "1 checkpoints were missing in" in run("audit", "checkpoint").err
+    assert run("audit", "verify").code == 0
+
+
 def test_a_new_key_signs_and_the_log_still_verifies(run, full):
     """The rotation is an entry under the old key; proofs from before and after hold."""
     old = (full / "keys" / "audit.key.pub").read_text().strip()

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from sqlalchemy import insert
 
 from specops.control.lineage_time import record_report
-from specops.core.canonical import sha256_hex
+from specops.core.canonical import digest_of, sha256_hex
 from specops.core.outcome import Arm, Finish, Kind, Outcome
 from specops.core.release import Artifact, ArtifactKind, Edge, EdgeKind, FileDigest
 from specops.store import schema
@@ -117,13 +117,15 @@ def test_pairs_and_evidence_are_printed(run, full):
         spec = unit.releases.get("spec")
         unit.evidence.add(spec.id, "offline", {}, T0, scope="5" * 64)
         unit.aliases.set("production", spec.id, "ann", T0)
-        unit.edges.add(Edge(source="ab" * 32, kind=EdgeKind.USES, target=spec.target))
-        unit.names._connection.execute(insert(schema.pair), {"digest": "ab" * 32, "relation": "identical", "record": {}})
+        record = {"relation": "identical"}
+        proof = digest_of(record)
+        unit.edges.add(Edge(source=proof, kind=EdgeKind.USES, target=spec.target))
+        unit.names._connection.execute(insert(schema.pair), {"digest": proof} | {"relation": "identical", "record": record})
         unit.outcomes.append("ro-1", [Outcome(release_id="rel-gone", request_id="r9", at=T0, arm=Arm.BASELINE, kind=Kind.LIVE,
                                               finish=Finish.STOP, e2e_s=1.0)])  # fmt: skip
     told = run("lineage", "impact", "target").out
-    assert all(word in told for word in ("pair abababababab", "offline", "production serves one of them"))
-    assert json.loads(run("lineage", "show", "abababab", "--json").out)["pair"]["digest"] == "ab" * 32
+    assert all(word in told for word in (f"pair {proof[:12]}", "offline", "production serves one of them"))
+    assert json.loads(run("lineage", "show", proof[:8], "--json").out)["pair"]["digest"] == proof
     assert "production" in run("lineage", "show", "spec").out
     assert "rel-gone is not registered here" in run("lineage", "trace", "r9").out
 

@@ -51,3 +51,27 @@ def test_unclear_names_and_pickles_are_refused(run, empty, weights):
     (weights / "x.pt").write_bytes(b"x")
     refused = run("lineage", "add", str(weights), "--kind", "draft", "--name", "p")
     assert (refused.code, "pickle" in refused.err) == (2, True)
+
+
+def test_a_second_name_is_said_to_be_none(run, empty, weights):
+    """The stored name stays, and is shown."""
+    run("lineage", "add", str(weights), "--kind", "target", "--name", "t")
+    again = run("lineage", "add", str(weights), "--kind", "target", "--name", "u")
+    record = json.loads(run("lineage", "add", str(weights), "--kind", "target", "--name", "u", "--json").out)
+
+    assert "already registered as t" in again.out
+    assert (record["name"], record["already_registered"]) == ("t", True)
+
+
+@pytest.mark.parametrize("name", ["", "new\nline"])
+def test_a_name_that_nobody_can_type_is_refused(run, empty, weights, name):
+    """Exit code 2."""
+    done = run("lineage", "add", str(weights), "--kind", "target", "--name", name)
+    assert (done.code, "printable" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("path", ["../weights/config.json", "x/../config.json", "./config.json", "/etc/passwd"])
+def test_a_path_out_of_the_folder_or_with_two_spellings_is_refused(run, empty, weights, path):
+    """It would be an identity that no other folder can have."""
+    done = run("lineage", "add", str(weights), "--kind", "target", "--name", "t", "--files", path)
+    assert (done.code, path in done.err) == (2, True)

@@ -1,5 +1,6 @@
 """The command line starts light, and every error becomes one line and the documented exit code."""
 
+import json
 import subprocess
 import sys
 
@@ -83,3 +84,16 @@ def test_a_missing_extra_is_one_line(package, tmp_path):
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "specops[torch]" in done.stderr
+
+
+@pytest.mark.parametrize(("arguments", "code", "kind"), [
+    (["lineage", "show", "nosuch", "--json"], 2, "InvalidRecord"),
+    (["lineage", "show", "--json", "--no-such-option"], 2, "NoSuchOption"),
+])  # fmt: skip
+def test_a_refusal_is_json_where_json_was_asked_for(run, full, arguments, code, kind):
+    """On stdout, with the message that stands on stderr, and the same exit code."""
+    done = run(*arguments)
+    record = json.loads(done.out)
+
+    assert (done.code, record["class"]) == (code, kind)
+    assert record["error"] in done.err

@@ -1,8 +1,13 @@
 """`specops rollout` shows and steers; its exit codes can be used in scripts."""
 
 import json
+from dataclasses import replace
 
 import pytest
+
+from specops.core.rollout import State
+from specops.settings import Settings
+from specops.wiring import opened
 
 START = (
     "rollout",
@@ -60,6 +65,15 @@ def test_a_rolled_back_rollout_is_exit_1(run, full):
     done = run("rollout", "status")
     assert done.code == 1
     assert "smells" in done.out
+
+
+def test_a_stopped_rollout_is_exit_1(run, full):
+    """The hardest rung is no success either."""
+    with opened(Settings(data_dir=full)) as house, house.store.begin() as unit:
+        before = unit.rollouts.get("ro-1")
+        unit.rollouts.save(replace(before, state=State.STOPPED, version=before.version + 1))
+
+    assert run("rollout", "status").code == 1
 
 
 def test_approving_where_nothing_waits_is_exit_1(run, full):

@@ -5,18 +5,27 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specops.control import rollouts
 from specops.control.act import LEASE_S
+from specops.control.replay import replay_rollout
 from specops.core.judge import judge
 from specops.core.outcome import Finish
+from specops.core.policy import parse_policy
 from specops.core.rollout import ActionKind, State, Step, StepKind
 from specops.core.verdict import Result
 from specops.core.window import Window, fold
 from specops.errors import GatewayUnavailable, StoreUnavailable
 
+LADDER = """
+name: ladder
+alpha: 0.01
+checks:
+  - {{name: acceptance, metric: acceptance_rate, at_least: 0.45, min_requests: 8, owner: oncall, on_fail: {rung}}}
+"""
 PROMOTED = 60  # healthy outcomes after which every test rollout watches
 STEPS_WITH_GATE = (
     Step(kind=StepKind.SHADOW, mirror=1.0, min_requests=5),
@@ -387,3 +396,28 @@ def test_time_is_taken_from_the_clock(controller, ring, collapsed, clock, store)
     controller.pass_once()
     with store.read() as unit:
         assert unit.audit.of("ro-1")[-1].at == clock.at
+
+
+@pytest.mark.parametrize("rung", ["escalate", "fallback"])
+def test_a_trip_ends_the_rollout_whatever_the_policy_decides(store, ring, begin, make_controller, collapsed, policy, rung):
+    """A gateway that fell back on its own may not be armed again by a milder action of the same batch."""
+    text = LADDER.format(rung=rung)
+    rules = parse_policy(yaml.safe_load(text))
+    begin(store, policy=rules, policy_text=text)
+    loop = make_controller(store, ring, policy=rules)
+    loop.resume()
+    ring.outcomes, ring.tripped, before = collapsed(40), "baseline died", len(ring.routes)
+
+    action = loop.pass_once()
+
+    assert (action.kind, loop.rollout.state) == (ActionKind.ROLL_BACK, State.ROLLED_BACK)
+    assert "fell back on its own: baseline died" in action.reason
+    assert [(r.weight, r.mirror) for r in ring.routes[before:]] == [(0.0, 0.0)]
+    assert replay_rollout(store, "ro-1").difference is None
+
+
+def test_a_policy_that_ends_the_rollout_keeps_its_own_word(controller, ring, collapsed):
+    """FAIL in the same batch as a trip: the check is the reason, with its verdict."""
+    ring.outcomes, ring.tripped = collapsed(40), "baseline died"
+
+    assert "acceptance" in controller.pass_once().reason

@@ -5,6 +5,7 @@ import yaml
 
 from specops.control.alarms import alert_of, open_alarms
 from specops.control.rollouts import Steer, abort_by_hand, steer
+from specops.core.outcome import Finish
 from specops.core.policy import parse_policy
 from specops.core.rollout import Action, ActionKind, State, Step, StepKind
 
@@ -16,6 +17,21 @@ arl_requests: 10000
 checks:
   - {name: acceptance, metric: acceptance_rate, at_least: 0.05, pass_at: 0.02, min_requests: 8, owner: oncall}
   - {name: early, metric: acceptance_rate, at_least: 0.45, min_requests: 8, owner: research, precursor: true}
+"""
+
+HOLDING = """
+name: holding
+alpha: 0.01
+checks:
+  - {name: acceptance, metric: acceptance_rate, at_least: 0.45, min_requests: 8, owner: oncall, on_fail: abstain}
+"""
+CALLING = """
+name: calling
+checks:
+  - {name: acceptance, metric: acceptance_rate, at_least: 0.45, min_requests: 8, owner: alice, on_fail: abstain}
+  - {name: errors, metric: error, at_most: 0.05, pass_at: 0.25, min_requests: 8, owner: bob, on_fail: escalate}
+  - {name: ttft, metric: ttft_s, at_most: {limit_s: 2.0, share: 0.05}, pass_at: 0.25, min_requests: 8, owner: carol,
+     on_fail: escalate}
 """
 
 
@@ -138,3 +154,36 @@ def make_alarm(store, clock):
             record_action(unit, action, before=before, actor="control", at=clock(), verdict=None, deciding=None)
 
     return act
+
+
+def test_an_alarm_stays_open_while_any_finding_is_an_error(store, ring, begin, make_controller, collapsed, owed):
+    """A check that fails as well hides nothing: the data is still broken."""
+    text = HOLDING
+    rules = parse_policy(yaml.safe_load(text))
+    begin(store, policy=rules, policy_text=text)
+    loop = make_controller(store, ring, policy=rules)
+    loop.resume()
+    ring.dropped = 3
+    ring.outcomes += collapsed(1)
+    loop.pass_once()
+    ring.outcomes += collapsed(40)
+    loop.pass_once()
+
+    assert owed() == [("SpecopsEvidenceUnusable", "data", False)]
+
+
+def test_each_failing_check_calls_its_own_owner_once(store, ring, begin, make_controller, make_outcome, collapsed, owed):
+    """A check that only abstains calls nobody, and takes nobody's call away."""
+    rules = parse_policy(yaml.safe_load(CALLING))
+    begin(store, policy=rules, policy_text=CALLING)
+    loop = make_controller(store, ring, policy=rules)
+    loop.resume()
+    ring.outcomes += collapsed(60)
+    loop.pass_once()
+    ring.outcomes += [make_outcome(finish=Finish.ERROR, error="engine_5xx", ttft_s=9.0, e2e_s=9.0) for _ in range(40)]
+    ring.outcomes += [make_outcome(0.1, ttft_s=9.0, e2e_s=9.0) for _ in range(40)]
+    for _ in range(3):
+        loop.pass_once()
+
+    assert owed() == [("SpecopsNeedsPerson", "errors", False), ("SpecopsNeedsPerson", "ttft", False)]
+    assert loop.rollout.escalated == ("errors", "ttft")

@@ -1,12 +1,16 @@
 """An amended policy is picked up by the running loop, and judges outcomes that came after it only."""
 
+from dataclasses import replace
+
 import pytest
 import yaml
 
 from specops.control.amend import approve_amendment, propose_amendment, read_policy
+from specops.control.replay import replay_rollout
 from specops.core.policy import parse_policy
 from specops.core.rollout import ActionKind, State
-from specops.errors import IllegalTransition, PolicyError
+from specops.core.steer import propose as propose_rule
+from specops.errors import IllegalTransition, IncompatibleRelease, PolicyError
 
 MILDER = """
 name: milder
@@ -122,3 +126,45 @@ def test_a_stored_text_that_is_no_policy_is_named(text):
     """The store was changed by hand."""
     with pytest.raises(PolicyError):
         read_policy(text)
+
+
+def test_no_outcome_is_lost_when_control_dies_after_an_approval(
+    controller, store, ring, clock, propose, make_outcome, make_controller, milder
+):
+    """The next process reads on from where the last one was; all that came after the approval is evidence."""
+    ring.outcomes += [make_outcome(at=clock()) for _ in range(5)]
+    controller.pass_once()
+    propose()
+    clock.pass_s(1)
+    approve_amendment(store, "ro-1", digest=milder.digest, actor="eve", now=clock())
+    ring.outcomes += [make_outcome(at=clock()) for _ in range(9)]
+
+    heir = make_controller(store, ring)
+    heir.resume()
+    heir.pass_once()
+
+    with store.read() as unit:
+        record, _, cursor = unit.windows.load("ro-1")
+        assert (record["outcomes"], cursor, unit.outcomes.count("ro-1")) == (9, 14, 14)
+    assert replay_rollout(store, "ro-1").difference is None
+
+
+def test_a_policy_that_does_not_allow_a_lossy_candidate_is_refused(store, begin, releases, clock, milder):
+    """The rule of the start holds for an amendment: proposing it stores nothing, approving an older proposal neither."""
+    setting = "rejection_sample_method: typical"
+    config = {"rejection_sample_method": "typical"}
+    lossy = replace(releases[1], name="lossy", speculative_config=config, lossy=(setting,))
+    text = MILDER + f"allow_lossy: ['{setting}']\n"
+    with store.begin() as unit:
+        unit.releases.add(lossy)
+    begin(store, policy=parse_policy(yaml.safe_load(text)), policy_text=text, candidate="lossy")
+    words = {"policy": milder, "policy_text": MILDER, "reason": "x", "actor": "bob", "now": clock()}
+
+    with pytest.raises(IncompatibleRelease, match="is not exact"):
+        propose_amendment(store, "ro-1", **words)
+    with store.begin() as unit:  # as an earlier version let it through
+        assert unit.rollouts.get("ro-1").amendment == ""
+        unit.policies.add(milder.digest, milder.name, MILDER)
+        unit.rollouts.save(propose_rule(unit.rollouts.get("ro-1"), digest=milder.digest, actor="bob"))
+    with pytest.raises(IncompatibleRelease, match="is not exact"):
+        approve_amendment(store, "ro-1", digest=milder.digest, actor="eve", now=clock())

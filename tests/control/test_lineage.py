@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from specops.control.impact import impact, stale
-from specops.control.lineage import diff, find, graph, link_shared, show
+from specops.control.lineage import diff, find, graph, link_shared, model_digest, show
 from specops.control.lineage_time import record_report, served, trace
 from specops.control.register import register
 from specops.core.lineage import Effect
@@ -255,3 +255,40 @@ def test_an_mlflow_run_is_traced_by_its_tags(family):
             trace(unit, "y" * 32, run_tags=tags.get)
         with pytest.raises(InvalidInput, match="outcomes, reports and MLflow runs"):
             trace(unit, "z" * 32, run_tags=tags.get)
+
+
+def _weights(name, header):
+    """Return a target whose one tensor is the same whatever its file's header is."""
+    file = FileDigest(path="m.safetensors", size=9, sha256=header * 64)
+    tensor = TensorDigest(file="m.safetensors", name="w", dtype="F32", shape=(9,), digest="b3:w")
+    return artifact("target", name, files=(file,), tensors=(tensor,))
+
+
+def test_a_release_with_the_same_tensors_in_another_file_changes_nothing(store):
+    """The target's digest differs, what is computed does not, and no line says otherwise."""
+    ours, theirs = _weights("ours", "1"), _weights("theirs", "2")
+    pair = [Release(name=name, target=t.digest, tokenizer="c" * 64) for name, t in (("one", ours), ("two", theirs))]
+    register(store, artifacts=(ours, theirs), edges=(), releases=pair, actor="ann", now=T0)
+
+    with store.read() as unit:
+        found = diff(unit, "one", "two")
+
+    assert found.can_change == {"output": [], "speed": [], "neither": ["name", "target"]}
+    assert "every tensor is the same" in next(d.why for d in found.differences if d.component == "target")
+
+
+def test_things_of_two_kinds_are_not_compared(family):
+    """A target and a draft are both models, a tokenizer is none."""
+    with family.read() as unit:
+        with pytest.raises(InvalidRecord, match="tokenizer is a tokenizer, target a target; compare two artifacts of one kind"):
+            diff(unit, "tokenizer", "target")
+        assert diff(unit, "target", "draft").details
+
+
+def test_a_model_is_named_by_name_or_digits(family):
+    """Nothing else is a model."""
+    with family.read() as unit:
+        assert {model_digest(unit, key) for key in ("draft", DRAFT.digest[:8], DRAFT.digest)} == {DRAFT.digest}
+        for key, why in (("nope", "no model is registered as 'nope'"), ("corpus", "corpus is a corpus, expected a target")):
+            with pytest.raises(InvalidRecord, match=why):
+                model_digest(unit, key)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from specops.control.register import enroll, register
+from specops.control.register import enroll, register, registered_names
 from specops.core.candidate import Candidate, Model
 from specops.core.imports import Imported
 from specops.core.pair import Side
@@ -138,3 +138,22 @@ def test_equal_tensors_draw_an_edge_of_their_own(store, clock):
     with store.read() as unit:
         assert [e.kind for e in unit.edges.all()] == [EdgeKind.SHARES_TENSORS_WITH]
         assert len(unit.audit.all()) == 3
+
+
+@pytest.mark.parametrize("end", ["target", "deadbeef", "", "A" * 64, "a" * 65])
+def test_an_edge_ends_at_a_whole_digest(store, run, end):
+    """A name or abbreviation would lead nowhere; nothing is registered."""
+    with pytest.raises(InvalidRecord, match="expected 64 hex digits"):
+        run(edges=(Edge(source=DRAFT.digest, kind=EdgeKind.DISTILLED_FROM, target=end),))
+    with store.read() as unit:
+        assert unit.artifacts.all() == []
+
+
+def test_a_second_name_for_a_release_is_refused(store, clock, candidate):
+    """It says which name the configuration has; the same name again is no error."""
+    first = enroll(store, candidate(name="a"), actor="ann", now=clock())
+    with pytest.raises(InvalidRecord, match=rf"already registered as a \({first.release.id}\)"):
+        enroll(store, candidate(name="b"), actor="ann", now=clock())
+
+    assert enroll(store, candidate(name="a"), actor="ann", now=clock()) == first
+    assert registered_names(store, [first.release.digest, "0" * 64]) == {first.release.digest: "a"}

@@ -3,11 +3,22 @@
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from specops.control.act import record_action
+from specops.control.replay import replay_rollout
 from specops.control.rollouts import Steer, abort_by_hand, start, steer
+from specops.core.policy import parse_policy
 from specops.core.rollout import Action, ActionKind, State
 from specops.errors import IllegalTransition
+
+WAITING = """
+name: waiting
+alpha: 0.01
+max_wait: 1h
+checks:
+  - {name: acceptance, metric: acceptance_rate, at_least: 0.45, min_requests: 1000, owner: oncall}
+"""
 
 
 def act(store, clock, kind, state):
@@ -133,3 +144,62 @@ def test_the_policy_is_registered_before_the_first_outcome(controller, store, ri
         tags = [e.tag for e in unit.audit.all()]
 
     assert tags.index("policy:thresholds:registered") < tags.index("rollout:plan:started") < tags.index("rollout:step:advanced")
+
+
+def test_a_retry_leaves_out_what_ended_before_it(controller, store, ring, clock, make_outcome):
+    """Outcomes of the trial before that control had not read yet say nothing about the new one; replay agrees."""
+    steer(store, "ro-1", Steer.PAUSE, reason="odd", actor="bob", now=clock())
+    ring.outcomes += [make_outcome(at=clock()) for _ in range(7)]  # ended, not polled yet
+    clock.pass_s(1)
+    steer(store, "ro-1", Steer.RETRY, reason="fixed", actor="bob", now=clock())
+    ring.outcomes += [make_outcome(at=clock()) for _ in range(2)]
+
+    controller.pass_once()
+
+    with store.read() as unit:
+        assert (unit.windows.load("ro-1")[0]["outcomes"], unit.outcomes.count("ro-1")) == (2, 9)
+    assert replay_rollout(store, "ro-1").difference is None
+
+
+def test_no_outcome_is_lost_when_control_dies_after_a_retry(controller, store, ring, clock, make_outcome, make_controller):
+    """The next process reads on from where the last one was, not from where the gateway is."""
+    ring.outcomes += [make_outcome(at=clock()) for _ in range(5)]
+    controller.pass_once()
+    steer(store, "ro-1", Steer.PAUSE, reason="odd", actor="bob", now=clock())
+    clock.pass_s(1)
+    steer(store, "ro-1", Steer.RETRY, reason="fixed", actor="bob", now=clock())
+    ring.outcomes += [make_outcome(at=clock()) for _ in range(4)]
+
+    heir = make_controller(store, ring)
+    heir.resume()
+    heir.pass_once()
+
+    with store.read() as unit:
+        assert (unit.windows.load("ro-1")[0]["outcomes"], unit.outcomes.count("ro-1")) == (4, 9)
+
+
+def test_a_retry_before_control_ever_ran_stores_no_position(store, begin, clock):
+    """There is none to keep; control begins behind what the gateway holds."""
+    begin(store)
+    steer(store, "ro-1", Steer.PAUSE, reason="odd", actor="bob", now=clock())
+
+    steer(store, "ro-1", Steer.RETRY, reason="fixed", actor="bob", now=clock())
+
+    with store.read() as unit:
+        assert unit.windows.load("ro-1") is None
+
+
+def test_a_pause_by_hand_does_not_disarm_the_longest_wait(store, ring, begin, make_controller, make_outcome, clock):
+    """Only who resumes after INCONCLUSIVE knows of it; a break for lunch leaves `max_wait` in force."""
+    rules = parse_policy(yaml.safe_load(WAITING))
+    begin(store, policy=rules, policy_text=WAITING)
+    loop = make_controller(store, ring, policy=rules)
+    loop.resume()
+    ring.outcomes += [make_outcome(at=clock())]
+    loop.pass_once()
+    steer(store, "ro-1", Steer.PAUSE, reason="lunch", actor="bob", now=clock())
+    steer(store, "ro-1", Steer.RESUME, reason="back", actor="bob", now=clock())
+    clock.pass_s(10 * 3600)
+    ring.outcomes += [make_outcome(at=clock())]
+
+    assert loop.pass_once().kind is ActionKind.PAUSE

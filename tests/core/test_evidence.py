@@ -1,6 +1,7 @@
 """Evidence beyond fixed limits: pinned acceptance, strata, pairs, and two arms compared at the same time."""
 
 import json
+import math
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -13,6 +14,7 @@ from specops.core.judge import glance, judge
 from specops.core.outcome import Acceptance, Arm, Finish, Kind, Outcome
 from specops.core.pairing import WAITING, Halves
 from specops.core.policy import parse_policy
+from specops.core.rival import SETTLE
 from specops.core.verdict import Result
 from specops.core.window import Window, fold
 
@@ -37,9 +39,15 @@ RICH = parse_policy({
 NAMES = [check.name for check in RICH.checks]
 
 
+def lead_in(share, at=T0):
+    """Return a request that measures nothing, as the first at its share, long enough before a moment to compare arms then."""
+    began = {"at": at - SETTLE, "e2e_s": 0.0, "finish": Finish.ABORT, "share": share, "retried_on_baseline": True}
+    return Outcome(request_id="first", arm=Arm.BASELINE, kind=Kind.LIVE, release_id="x", **began)
+
+
 def feed(items, *, window=None, promoted=False, share=0.5, policy=RICH):
-    """Fold outcomes, all at one share."""
-    window = window or Window.empty(policy)
+    """Fold outcomes, all at one share that has long been in force."""
+    window = window or fold(Window.empty(policy), lead_in(share), policy, promoted=promoted)
     for outcome in items:
         window = fold(window, replace(outcome, share=share), policy, promoted=promoted)
     return window
@@ -174,6 +182,27 @@ def test_halves_wait_in_a_short_queue(make_outcome):
     assert (len(other.halves.ids), other.tracks[1].gap) == (WAITING, 0)
 
 
+def test_halves_are_stored_without_what_has_its_default(make_outcome):
+    """The queue is written with every pass; a restart still joins the same pairs, and reads what an older release wrote."""
+    waiting = Halves().join(make_outcome(kind=Kind.SHADOW, text_sha256="a" * 64))[0].join(make_outcome(request_id="b"))[0]
+
+    stored = json.loads(json.dumps(waiting.to_record()))
+
+    assert "text_sha256" in stored[0]
+    assert not {"error", "in_flight", "assigned", "text_sha256"} & set(stored[1])
+    assert Halves.from_record(stored) == Halves.from_record([o.to_record() for o in waiting.outcomes]) == waiting
+
+
+def test_a_slow_twin_is_joined_behind_many_that_were_never_mirrored(make_outcome, make_pair):
+    """A thousand live requests end while one mirrored answer is on its way; the pair is a sample, and no gap."""
+    base, ours = make_pair("slow")
+    others = [replace(base, request_id=f"r{n}") for n in range(1_000)]
+
+    window = feed([base, *others, ours])
+
+    assert (window.tracks[1].moments.n, window.tracks[1].gap) == (1, 0)
+
+
 def test_an_id_sent_twice_replaces_its_half(make_outcome):
     """Two answers of one arm are no pair."""
     once = make_outcome(None, request_id="r", arm=Arm.BASELINE)
@@ -265,8 +294,41 @@ def test_a_broken_split_is_an_error_and_no_fault_of_the_candidate(make_outcome):
 
     assert finding(many, "split").result is finding(few, "split").result is Result.ERROR
     assert "not split as the weight says" in finding(many, "split").reason
+    assert "then: specops rollout pause ID, and rollout retry ID" in finding(many, "split").reason
     assert finding(right, "split").result is Result.PASS
     assert right.tracks[5].rival.n == 80
+
+
+def test_a_change_of_the_share_is_no_evidence(make_outcome):
+    """Answers of the slower arm come 20 s later: the first ones at a new share all end on the faster one, and prove nothing."""
+    late = T0 + SETTLE
+    fast = [make_outcome(None, arm=Arm.BASELINE, at=T0 + timedelta(seconds=n / 4)) for n in range(80)]
+    slow = [make_outcome(e2e_s=20.0, at=T0 + timedelta(seconds=20 + n / 4)) for n in range(36)]
+    both = [make_outcome(at=late), make_outcome(None, arm=Arm.BASELINE, at=late)] * 40
+    straggler = make_outcome(e2e_s=25.0, at=T0 + timedelta(seconds=1), share=0.1)
+
+    window = Window.empty(RICH)
+    for outcome in [replace(o, share=0.5) for o in fast[:4]] + [straggler] + [replace(o, share=0.5) for o in fast[4:] + slow]:
+        window = fold(window, outcome, RICH, promoted=False)
+    settled = feed([replace(o, at=late + SETTLE) for o in both], window=window)
+
+    assert (window.tracks[5].rival.n, window.share) == (0, 0.5)
+    assert (settled.tracks[5].rival.n, finding(settled, "split").result) == (80, Result.PASS)
+
+
+def test_a_new_share_settles_anew_and_a_straggler_does_not_turn_it_back(make_outcome):
+    """What began before the change belongs to the old share; an answer without a length that makes sense stops nothing."""
+    ends = lambda share, seconds, e2e_s=1.0: make_outcome(share=share, e2e_s=e2e_s, at=T0 + timedelta(seconds=seconds))
+    moments = [ends(0.5, 0), ends(0.2, 40), ends(0.5, 41, 10.0), ends(0.2, 60), ends(0.2, 70), ends(0.7, 80, math.inf),
+               ends(0.7, 81, math.nan)]  # fmt: skip
+
+    window, seen = fold(Window.empty(RICH), lead_in(0.5), RICH, promoted=False), []
+    for outcome in moments:
+        window = fold(window, outcome, RICH, promoted=False)
+        seen.append((window.share, window.tracks[5].rival.n))
+
+    assert seen == [(0.5, 1), (0.2, 1), (0.2, 1), (0.2, 1), (0.2, 2), (0.2, 2), (0.2, 2)]
+    assert window.share_since == T0 + timedelta(seconds=39)
 
 
 def test_comparisons_end_with_promotion(make_outcome):
@@ -366,7 +428,8 @@ ITEM = st.builds(
 def _run(items, cuts=()):
     window, peaks = Window.empty(RICH), []
     for i, (outcome, share, promoted) in enumerate(items):
-        window = fold(window, replace(outcome, share=share), RICH, promoted=promoted)
+        at = T0 + timedelta(seconds=7 * i)  # so that shares settle now and then
+        window = fold(window, replace(outcome, share=share, at=at), RICH, promoted=promoted)
         if i in cuts:
             window = Window.from_record(json.loads(json.dumps(window.to_record(), allow_nan=False)))
         peaks.append(glance(RICH, window, promoted=False, now=T0) is Result.FAIL)
@@ -417,9 +480,9 @@ def test_a_glance_sees_broken_data_and_fatal_classes(make_outcome):
 def test_a_record_of_the_first_version_loads(policy, make_outcome):
     """What it did not store has its first value; the evidence goes on from there."""
     window = feed([make_outcome(), make_outcome(0.4)], policy=policy)
-    record = {k: v for k, v in window.to_record().items() if k not in {"began_at", "pinned", "halves"}}
+    record = {k: v for k, v in window.to_record().items() if k not in {"began_at", "pinned", "halves", "share", "share_since"}}
 
     loaded = Window.from_record(json.loads(json.dumps(record)))
 
-    assert replace(loaded, began_at=T0) == window
+    assert replace(loaded, began_at=window.began_at) == window
     assert fold(loaded, make_outcome(), policy, promoted=False).began_at == T0

@@ -1,6 +1,7 @@
 """What `advance` does on each rung of the ladder: FAIL beats everything, only PASS climbs, falls are bounded."""
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -22,7 +23,7 @@ LONG = timedelta(days=1)
 
 def failing(rung, check="latency", at=T0):
     """Return a FAIL that asks for a rung; `advance` reads no more of a verdict than this."""
-    finding = SimpleNamespace(check=check, pass_e_value=None, pass_threshold=None)
+    finding = SimpleNamespace(check=check, action=rung, pass_e_value=None, pass_threshold=None)
     return SimpleNamespace(result=Result.FAIL, reason="too slow", deciding=(finding,), action=rung, at=at)
 
 
@@ -86,6 +87,25 @@ def test_more_evidence_is_asked_for_once_then_a_person(make_rollout):
     assert advance(called.rollout, failing(Rung.ESCALATE, "errors"), candidate_outcomes=41).kind is ActionKind.ESCALATE
 
 
+def test_two_failing_checks_call_their_owners_one_after_the_other(make_rollout):
+    """Each call names one check and not the one that asks for nothing; when all were called, it holds."""
+    verdict = failing(Rung.ESCALATE, "errors")
+    verdict.deciding += (failing(Rung.ABSTAIN).deciding[0], failing(Rung.ASK_MORE, "ttft").deciding[0])
+
+    first = advance(make_rollout(1), verdict, candidate_outcomes=99)
+    second = advance(first.rollout, verdict, candidate_outcomes=99)
+
+    assert [(a.about, a.rollout.escalated) for a in (first, second)] == [("errors", ("errors",)), ("ttft", ("errors", "ttft"))]
+    assert advance(second.rollout, verdict, candidate_outcomes=99).kind is ActionKind.HOLD
+
+
+def test_a_pause_by_hand_knows_of_nothing(make_rollout):
+    """Resumed after a break, INCONCLUSIVE still pauses the step."""
+    resumed = steer.resume(steer.pause(make_rollout(1), reason="lunch"), reason="back")
+
+    assert advance(resumed, saying(Result.INCONCLUSIVE), candidate_outcomes=99).kind is ActionKind.PAUSE
+
+
 def test_inconclusive_pauses_until_a_person_resumes(make_rollout):
     """The pause keeps the share; resumed, the same word does not pause this step again, and PASS goes on."""
     paused = advance(make_rollout(1), saying(Result.INCONCLUSIVE), candidate_outcomes=99).rollout
@@ -111,12 +131,13 @@ def test_a_retry_begins_anew_and_is_bounded(make_rollout):
     """First step, new evidence, no approval kept; after `max_falls` retries only an end is left."""
     rollout = make_rollout(2, max_falls=2, approved_steps=(2,))
     for generation in (2, 3):
-        rollout = steer.retry(advance(rollout, failing(Rung.FALLBACK), candidate_outcomes=9).rollout, reason="fixed")
+        rollout = steer.retry(advance(rollout, failing(Rung.FALLBACK), candidate_outcomes=9).rollout, reason="fixed", at=T0)
         assert (rollout.step, rollout.approved_steps, rollout.evidence) == (0, (), 2 * generation - 1)
     fallen = advance(rollout, failing(Rung.FALLBACK), candidate_outcomes=9).rollout
 
+    assert rollout.evidence_since == T0
     with pytest.raises(IllegalTransition, match="fell back 3 times, 2 may be retried"):
-        steer.retry(fallen, reason="again")
+        steer.retry(fallen, reason="again", at=T0)
 
 
 def test_a_promoted_rollout_can_end_well(make_rollout):
@@ -130,7 +151,8 @@ def test_a_promoted_rollout_can_end_well(make_rollout):
 def test_hands_are_bound_by_the_state(make_rollout):
     """Each act by hand names the state it needs; a stop is cleared once."""
     running, stopped = make_rollout(1), make_rollout(1, state=State.STOPPED)
-    for act in (steer.resume, steer.retry, steer.finish, steer.clear):
+    retry = partial(steer.retry, at=T0)
+    for act in (steer.resume, retry, steer.finish, steer.clear):
         with pytest.raises(IllegalTransition, match="is running, expected"):
             act(running, reason="x")
     assert steer.pause(running, reason="x").state is State.PAUSED
@@ -186,8 +208,11 @@ def _apply(rollout, act, seen):
         assert climbed or again.kind in {ActionKind.HOLD, ActionKind.ESCALATE}
         return after.rollout
     try:
+        at = T0 + timedelta(seconds=100 * seen)
         if act == "amend" and rollout.amendment:
-            return steer.amend(rollout, digest=rollout.amendment, actor="eve", at=T0 + timedelta(seconds=100 * seen))
+            return steer.amend(rollout, digest=rollout.amendment, actor="eve", at=at)
+        if act == "retry":
+            return steer.retry(rollout, reason="by hand", at=at)
         if act == "amend":
             return steer.propose(rollout, digest=f"policy{rollout.version:08}", actor="bob")
         return approve(rollout, actor="bob") if act == "approve" else getattr(steer, act)(rollout, reason="by hand")

@@ -173,3 +173,25 @@ def test_joining_effects_is_a_union(one, two):
 def test_nested_keys_become_dotted():
     """An empty mapping stays a value."""
     assert flat({"a": {"b": 1}, "c": {}, "d": [1]}) == {"a.b": 1, "c": {}, "d": [1]}
+
+
+def _weights(digest, *, config="c", index=None, file="model.safetensors"):
+    """Return an artifact of weights and one tensor in them."""
+    extra = (("model.safetensors.index.json", index),) if index else ()
+    made = artifact(files=tuple(sorted((("config.json", config), (file, digest), *extra))))
+    return made, [TensorDigest(file=file, name="a", dtype="F32", shape=(1,), digest="b3:1")]
+
+
+@pytest.mark.parametrize(("right", "effect"), [
+    (_weights("n"), Effect.NEITHER),
+    (_weights("n", file="model-00001-of-00001.safetensors", index="i"), Effect.NEITHER),
+    (_weights("n", config="x"), Effect.OUTPUT_AND_SPEED),
+    (_weights("n", file="z.safetensors", config="x"), Effect.OUTPUT_AND_SPEED),
+])  # fmt: skip
+def test_the_same_tensors_in_other_files_change_nothing(right, effect):
+    """A new header or another sharding; a changed config.json still counts."""
+    left = _weights("m")
+
+    found = diff_artifacts(left[0], right[0], tensors=(left[1], right[1]))
+
+    assert (found.groups[0].differs, found.can_change) == (True, effect)

@@ -192,9 +192,24 @@ def test_a_context_that_is_no_number_is_not_stated(value):
 
 def test_a_head_that_says_little_is_remarked():
     """Neither its kind nor its width is known, so neither was checked."""
-    folder = side("h", tokenizer=None, config={"vocab_size": 8, "max_position_embeddings": 128})
+    folder = side("h", tokenizer=None, config={"vocab_size": 8, "max_position_embeddings": 128}, holds_head=True)
 
     assert set(remarked(prove(side(), folder, method="medusa"))) == {"hidden size", "kind of draft"}
+
+
+@pytest.mark.parametrize("method", ["eagle", "eagle3", "medusa", "mtp"])
+def test_a_model_of_its_own_is_no_head(method):
+    """An engine would take its weights for a head's."""
+    with pytest.raises(IncompatibleRelease, match=f"method {method} needs a head, but the draft is a model of its own"):
+        prove(side(), draft(), method=method)
+
+
+@pytest.mark.parametrize("changes", [
+    {"mapping": MAP}, {"config": CONFIG | {"draft_vocab_size": 3}}, {"holds_head": True}, {"config": HEAD},
+])  # fmt: skip
+def test_a_head_is_known_by_what_it_holds(changes):
+    """Many published configs name none."""
+    assert side("h", **changes).is_head
 
 
 def test_a_target_that_states_no_layers_leaves_them_unchecked():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specops.core.ladder import COOL_DOWN_S, PlainHealth, Rung, has_recovered, is_cool
-from specops.core.outcome import Arm, Kind
+from specops.core.outcome import Arm, Finish, Kind
 from specops.core.policy import parse_policy
 from specops.core.rollout import PLAIN, RECOVERY, ActionKind, Rollout, State, advance
 from specops.core.track import Track
@@ -22,7 +22,7 @@ SICK = PlainHealth(requests=9, errors=5, in_a_row=5)
 
 def say(result, at=COOL, e_value=None, check="latency", rung=None):
     """Return a verdict of one finding that passes a trial at 100."""
-    finding = SimpleNamespace(check=check, pass_e_value=e_value, pass_threshold=e_value and 100.0)
+    finding = SimpleNamespace(check=check, action=rung, pass_e_value=e_value, pass_threshold=e_value and 100.0)
     return SimpleNamespace(result=result, reason="because", deciding=(finding,), action=rung, at=at)
 
 
@@ -133,6 +133,19 @@ def test_the_baseline_is_sick_by_a_row_or_by_a_share(errors, is_unhealthy):
 
     assert plain.is_unhealthy is is_unhealthy
     assert (plain.requests, plain.errors) == (len(errors), sum(errors))
+
+
+@pytest.mark.parametrize(
+    ("changes", "counts"),
+    [({}, (1, 0)), ({"finish": Finish.ERROR}, (1, 1)), ({"finish": Finish.ABORT}, (0, 0)),
+     ({"finish": Finish.REJECTED}, (0, 0)), ({"kind": Kind.OFFLINE}, (0, 0)),
+     ({"arm": Arm.CANDIDATE, "finish": Finish.ERROR}, (0, 0))],
+)  # fmt: skip
+def test_only_live_requests_of_the_baseline_speak_about_it(make_outcome, changes, counts):
+    """A request that was refused or broken off says nothing, nor does one of the candidate."""
+    plain = PlainHealth().after(make_outcome(**({"arm": Arm.BASELINE} | changes)))
+
+    assert (plain.requests, plain.errors) == counts
 
 
 @given(e=st.floats(0, 1e300), bar=st.floats(1, 1e6), attempt=st.integers(1, 2000))

@@ -59,3 +59,32 @@ def test_a_release_that_does_not_fit_together_is_refused(changes):
 def test_plain_decoding_needs_nothing():
     """The fallback is a release like any other."""
     assert Release(name="plain", target="t", tokenizer="k").num_speculative_tokens == 0
+
+
+BAD_NAMES = ["", "   ", "new\nline", "nul\x00", "esc\x1b[31m", "\ud800", "a" * 201, "a" * 100_000]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES, ids=range(len(BAD_NAMES)))
+def test_a_name_that_cannot_be_typed_or_printed_is_refused(name):
+    """Of a release and of an artifact; the message stays short and on one line."""
+    for what in (RELEASE, ARTIFACT):
+        with pytest.raises(InvalidRecord, match="expected 1 to 200 printable ones") as caught:
+            replace(what, name=name)
+        assert len(str(caught.value)) < 400
+        assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("name", ["a", "a" * 200, "n\u00e4me \U0001f680 [red]x[/red]"])
+def test_any_printable_name_will_do(name):
+    """Whatever the language."""
+    assert replace(RELEASE, name=name).id == RELEASE.id
+
+
+@pytest.mark.parametrize("k", [-3, 0, 129, 10**30, -(10**5000)], ids=range(5))
+def test_k_is_what_an_engine_can_propose(k):
+    """An engine samples at most 128 proposals in a round."""
+    with pytest.raises(InvalidRecord, match="1 <= num_speculative_tokens <= 128") as caught:
+        replace(RELEASE, num_speculative_tokens=k)
+
+    assert len(str(caught.value)) < 200
+    assert all(replace(RELEASE, num_speculative_tokens=k).num_speculative_tokens == k for k in (1, 128))

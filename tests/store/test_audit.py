@@ -192,9 +192,10 @@ def test_a_forked_checkpoint_is_found(check, notes, signer):
 
 @pytest.mark.usefixtures("signed_log")
 @pytest.mark.parametrize(("edit", "message"), [
-    (lambda text: text.replace("\n6\n", "\n5\n"), "lacks a checkpoint that the database has"),
+    (lambda text: text.replace("\n6\n", "\n5\n"), "does not fit the note over 5 entries"),
     (lambda text: text[:-9], "ends within a note"),
-    (lambda text: "", "lacks a checkpoint"),
+    (lambda text: "", "lacks the checkpoint over 3 entries and 1 more that the database has"),
+    (lambda text: text[: len(text) // 2], "lacks the checkpoint over 6 entries that"),
     (lambda text: text + "specops/audit\n8\n" + "A" * 43 + "=\n\n\u2014 specops/audit AAAA\n\n", "not signed by specops/audit"),
 ])  # fmt: skip
 def test_an_edited_checkpoints_file_is_found(check, notes, edit, message):
@@ -224,6 +225,94 @@ def test_dropped_guards_are_put_back_and_the_log_says_so(attack, path, tmp_path,
     assert check().size == 9
 
 
+INSERTED = "INSERT INTO audit_entry SELECT 8, tag, actor, subject, at, raw, leaf, root FROM audit_entry WHERE position = 5"
+
+
+@pytest.mark.usefixtures("signed_log")
+def test_a_log_that_takes_no_entry_opens_all_the_same(attack, path, tmp_path, append, check):
+    """Else nobody could be told which entry is bad; whoever appends is told too."""
+    attack((INSERTED,))
+    open_store(f"sqlite:///{path}", segments=tmp_path).close()
+
+    with pytest.raises(ChainBroken, match=r"audit entry 8 is there already.*run: specops audit verify"):
+        append()
+    with pytest.raises(ChainBroken, match="audit entry 8 was altered: its bytes say that it is entry 5"):
+        check()
+
+
+def test_a_batch_on_an_altered_log_names_its_range(store, append, attack, t0):
+    """Which one of them it is, `verify` says."""
+    append(6)
+    attack((INSERTED,))
+    new = {"tag": "test:entry:added", "actor": "ann", "subject": "s", "payload": {}, "at": t0}
+    with pytest.raises(ChainBroken, match=r"one of the audit entries 6\.\.8 is there"), store.begin() as unit:
+        unit.audit.append_many([new] * 3)
+
+
+def test_guards_that_were_gone_are_a_warning_for_good(store, append, check, path, tmp_path, attack):
+    """By name, and from which entry on the log was guarded again; those that are gone right now as well."""
+    append(2)
+    attack()
+    assert "triggers refuse_update_audit_entry, " in check().warnings[1]
+    assert "are gone now" in check().warnings[1]
+
+    open_store(f"sqlite:///{path}", segments=tmp_path).close()
+    _, said = check().warnings
+    assert said.startswith("entry 2: triggers refuse_update_audit_entry, ")
+    assert "were gone and put back at 20" in said
+
+
+def test_a_log_without_checkpoint_proves_nothing(append, check):
+    """It verifies against itself, and a person is told how little that is."""
+    assert check().warnings == ()
+    append(2)
+    (said,) = check().warnings
+    assert said.startswith("nothing is proven: no signed checkpoint covers any of the 2 entries")
+
+
+@pytest.mark.usefixtures("signed_log")
+def test_checkpoints_removed_from_the_database_are_a_warning(attack, check, notes):
+    """The file still proves the log."""
+    attack(("DELETE FROM checkpoint WHERE size = 3",))
+    said = check().warnings[0]
+    assert said.startswith(f"the database lacks 1 checkpoints that {notes} has, the first over 3 entries")
+
+
+@pytest.mark.usefixtures("signed_log")
+def test_an_edited_note_in_the_database_is_named(attack, check):
+    """Not as a gap of the file."""
+    attack(("UPDATE checkpoint SET note = replace(note, char(10) || '3' || char(10), char(10) || '4' || char(10))",))
+    with pytest.raises(ChainBroken, match=r"does not fit the note over 4 entries; it was edited \(the database\)"):
+        check()
+
+
+@pytest.mark.usefixtures("signed_log")
+def test_a_fork_in_the_file_is_greater_news_than_a_gap(check, notes, signer):
+    """A file that was replaced by one of another log is told as a fork."""
+    notes.write_text(signer.sign(Checkpoint(origin=signer.name, size=3, root=bytes(32)).to_text()) + "\n")
+    with pytest.raises(ChainBroken, match="two signed checkpoints at size 3 disagree"):
+        check()
+
+
+@pytest.mark.usefixtures("signed_log")
+def test_an_altered_entry_met_by_a_reader_is_named(store, attack):
+    """With the command that says more."""
+    attack(("UPDATE audit_entry SET raw = x'00ff' WHERE position = 5",))
+    with pytest.raises(ChainBroken, match=r"audit entry 5 was altered: .*run: specops audit verify"), store.read() as unit:
+        unit.audit.all()
+
+
+@pytest.mark.usefixtures("signed_log")
+def test_an_altered_head_met_by_a_writer_is_named(append, attack, check):
+    """When an entry was altered too, `verify` names the entry."""
+    attack(("UPDATE audit_head SET size = 3",))
+    with pytest.raises(ChainBroken, match=r"the head of the audit log was altered: .*run: specops audit verify"):
+        append()
+    attack(("DELETE FROM audit_entry WHERE position = 2",), guards=True)
+    with pytest.raises(ChainBroken, match="audit entry 2 is missing"):
+        check()
+
+
 def test_a_guard_bent_to_guard_nothing_is_put_back(path, tmp_path, attack):
     """A trigger of the right name with other words counts as missing."""
     with sqlite3.connect(path) as raw:
@@ -243,6 +332,14 @@ def test_the_self_test_tries_and_does_not_trust_names(store, append, attack):
         self_test(unit._connection)
     with store.read() as unit:
         assert [e.index for e in unit.audit.all()] == [0]
+
+
+@pytest.mark.usefixtures("signed_log")
+def test_an_entry_before_the_first_is_named_at_the_open(attack, path, tmp_path):
+    """It stands where the self-test writes its probe."""
+    attack((INSERTED.replace("SELECT 8", "SELECT -1"),))
+    with pytest.raises(ChainBroken, match="audit entry -1 was put into the log"):
+        open_store(f"sqlite:///{path}", segments=tmp_path)
 
 
 def test_verdicts_and_alias_moves_are_append_only_too(store, make_release, attack, t0):

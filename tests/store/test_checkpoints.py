@@ -6,7 +6,7 @@ import pytest
 
 from specops.core.audit import Checkpoint
 from specops.errors import ChainBroken, InvalidInput, Unavailable
-from specops.store.checkpoints import FilePlace, mirror, read_notes
+from specops.store.checkpoints import FilePlace, mirror, read_notes, refill
 from specops.store.verify import verify
 
 
@@ -122,6 +122,34 @@ def test_a_place_for_which_a_package_is_missing_is_a_warning(store, sign, notes,
 
     sign()
     assert "mlflow is not installed" in verify(store, notes, signer.public_key, [Missing()]).warnings[0]
+
+
+def test_a_file_that_lost_checkpoints_is_refilled_and_the_log_says_so(store, sign, notes, signer, t0):
+    """Once; when nothing is missing, nothing is said."""
+    sign()
+    sign()
+    whole = notes.read_text()
+    notes.unlink()
+
+    (said,) = refill(store, notes, signer.public_key, actor="ann", now=t0)
+
+    assert said == f"2 checkpoints were missing in {notes} and written again, the first over 1 entries"
+    assert refill(store, notes, signer.public_key, actor="ann", now=t0) == ()
+    assert notes.read_text() == whole
+    with store.read() as unit:
+        (entry,) = unit.audit.of(str(notes))
+    assert (entry.tag, entry.payload) == ("audit:place:refilled", {"notes": 2, "first": 1})
+
+
+def test_a_note_edited_in_the_database_does_not_get_into_the_file(store, append, signer, notes, t0):
+    """What is there once stays for good."""
+    append()
+    with store.begin() as unit:
+        text = Checkpoint(origin=signer.name, size=1, root=unit.audit.root_at(1)).to_text()
+        unit.audit.keep_note(1, signer.sign(text).replace("\n1\n", "\n0\n"))
+    with pytest.raises(ChainBroken, match="does not fit the note over 0 entries"):
+        refill(store, notes, signer.public_key, actor="ann", now=t0)
+    assert not notes.exists()
 
 
 def test_a_file_that_cannot_be_written_or_read_is_unavailable(store, append, signer, tmp_path):

@@ -3,10 +3,11 @@
 from dataclasses import asdict
 
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import insert, update
 
+from specops.core.canonical import digest_of
 from specops.core.release import Artifact, ArtifactKind, Edge, EdgeKind, FileDigest, TensorDigest
-from specops.errors import InvalidRecord, RuleViolation
+from specops.errors import InvalidRecord, LineageBroken, RuleViolation
 from specops.store import schema
 
 FILE = FileDigest(path="f", size=1, sha256="a" * 64)
@@ -176,18 +177,20 @@ def test_names_of_digests_across_families(store, make_release):
     with store.begin() as unit:
         model, release = unit.artifacts.add(artifact()), make_release()
         unit.releases.add(release)
-        pair = {"digest": "ab" * 32, "relation": "identical", "record": {"relation": "identical"}}
+        record = {"relation": "identical"}
+        proof = digest_of(record)
+        pair = {"digest": proof, "relation": "identical", "record": record}
         unit.names._connection.execute(insert(schema.pair), pair)
         unit.edges.add_many([
-            Edge(source=release.digest, kind=EdgeKind.USES, target="ab" * 32),
-            Edge(source="ab" * 32, kind=EdgeKind.USES, target=model), Edge(source="f" * 64, kind=EdgeKind.USES, target=model),
+            Edge(source=release.digest, kind=EdgeKind.USES, target=proof),
+            Edge(source=proof, kind=EdgeKind.USES, target=model), Edge(source="f" * 64, kind=EdgeKind.USES, target=model),
         ])  # fmt: skip
-        found = unit.names.of([model, release.digest, "ab" * 32, "0" * 64])
+        found = unit.names.of([model, release.digest, proof, "0" * 64])
         named = {n.family: n.name for n in found.values()}
-        assert named == {"artifact": "tiny", "release": "plain", "pair": "pair abababababab"}
+        assert named == {"artifact": "tiny", "release": "plain", "pair": f"pair {proof[:12]}"}
         assert sorted(n.family for n in unit.names.depending_on([model])) == ["pair", "release"]
         assert [n.family for n in unit.names.depending_on(["f" * 64, "0" * 64])] == []
-        assert unit.names.pairs("abababab") == [("ab" * 32, {"relation": "identical"})]
+        assert unit.names.pairs(proof[:8]) == [(proof, record)]
 
 
 def test_evidence_has_a_scope_and_is_listed_without_its_payload(store, t0):
@@ -198,3 +201,52 @@ def test_evidence_has_a_scope_and_is_listed_without_its_payload(store, t0):
         assert [e.get("scope") for e in unit.evidence.about(["rel-1", "rel-2"])] == ["a" * 64, None]
         assert unit.evidence.listed(["rel-2", "rel-1"]) == [("rel-1", "offline", t0, "a" * 64), ("rel-2", "report", t0, None)]
         assert [e["subject"] for e in unit.evidence.of_kind("report")] == ["rel-2"]
+
+
+@pytest.mark.parametrize("column", ["record", "name", "id"])
+def test_an_altered_release_is_named(store, make_release, column):
+    """Its record, its name or its id no longer is what was registered."""
+    release = make_release()
+    with store.begin() as unit:
+        unit.releases.add(release)
+        table = schema.release
+        changes = {"record": release.to_record() | {"target": "f" * 64}, "name": "other", "id": "rel-other"}
+        unit.releases._connection.execute(update(table).values({column: changes[column]}))
+        with pytest.raises(LineageBroken, match=r"release rel-\w+ in the database was altered: .*; restore a backup"):
+            unit.releases.get(release.digest)
+
+
+@pytest.mark.parametrize("record", [{"target": 5}, {"name": ""}, [], {"stray": 1}])
+def test_a_release_whose_record_is_none_is_named(store, make_release, record):
+    """Whatever stands there, it ends in one line."""
+    release = make_release()
+    with store.begin() as unit:
+        unit.releases.add(release)
+        unit.releases._connection.execute(update(schema.release).values(record=record))
+        with pytest.raises(LineageBroken, match="altered: its record is none"):
+            unit.releases.find(release.name)
+
+
+def test_an_altered_artifact_is_named(store):
+    """By digest and by name."""
+    with store.begin() as unit:
+        digest = unit.artifacts.add(artifact())
+        unit.artifacts._connection.execute(update(schema.artifact).values(facts={"seed": 7}))
+        for ask in (unit.artifacts.get, unit.artifacts.find):
+            with pytest.raises(LineageBroken, match=f"artifact {digest[:16]} in the database was altered: its record gives"):
+                ask(digest)
+        unit.artifacts._connection.execute(update(schema.artifact).values(files=[{"nonsense": 1}]))
+        with pytest.raises(LineageBroken, match="its record is none"):
+            unit.artifacts.get(digest)
+
+
+@pytest.mark.parametrize(("record", "why"), [({"relation": "mapped"}, "its record gives"), ([1], "its record is a list")])
+def test_an_altered_pair_is_named(store, record, why):
+    """Asked for by digest, or by its first digits."""
+    proof = digest_of({"relation": "identical"})
+    with store.begin() as unit:
+        row = {"digest": proof, "relation": "identical", "record": record}
+        unit.names._connection.execute(insert(schema.pair), row)
+        for ask in (unit.pairs.get, unit.names.pairs):
+            with pytest.raises(LineageBroken, match=f"pair {proof[:16]} in the database was altered: {why}"):
+                ask(proof)
