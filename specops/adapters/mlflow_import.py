@@ -14,7 +14,7 @@ from specops.adapters.hf_folder import Binding, import_folder
 from specops.adapters.mlflow_tracking import open_client, reaching
 from specops.adapters.weights import hash_artifact
 from specops.core.imports import Imported, bounded
-from specops.core.release import Artifact, ArtifactKind, Edge
+from specops.core.release import ArtifactKind
 from specops.errors import InvalidInput
 
 _VERSION = re.compile(r"models:/(?P<name>[^/@]+)(?:/(?P<version>\d+)|@(?P<alias>[^/]+))")
@@ -82,6 +82,4 @@ def _hashed(folder: Path, name: str, kind: ArtifactKind | None) -> Imported:
         return import_folder(homes[0], name=name, kind=kind, binding=Binding())
     if kind is None:
         raise InvalidInput(f"{folder} has {len(homes)} model folders, expected 1; say with --kind what its files are")
-    artifacts: tuple[Artifact, ...] = (hash_artifact(kind, name, folder),)
-    edges: tuple[Edge, ...] = ()
-    return Imported(artifacts=artifacts, edges=edges)
+    return Imported(artifacts=(hash_artifact(kind, name, folder),))
