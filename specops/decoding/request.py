@@ -29,6 +29,14 @@ class Request:
         temperature: 0 is greedy; otherwise logits are divided by it.
         top_k: keep the k most likely tokens; 0 keeps all.
         top_p: then keep the fewest tokens whose renormalised mass reaches top_p, in (0, 1].
+        min_p: drop tokens less likely than min_p times the most likely one, in [0, 1]; 0 keeps all.
+        repetition_penalty: divides positive and multiplies negative logits of tokens in prompt or answer, > 0; 1 is neutral.
+        presence_penalty: subtracted from the logit of each token that the answer has, in [-2, 2].
+        frequency_penalty: subtracted per occurrence of the token in the answer, in [-2, 2].
+        logit_bias: (token id, added logit) pairs, each token once.
+        min_tokens: stop tokens are excluded until the answer has this many tokens.
+        logprobs: report the log probability of each emitted token and of this many most likely ones; None reports nothing.
+        prompt_logprobs: the same for the prompt's tokens; None reports nothing.
         seed: of the request's own random source.
         stop_ids: token ids that end the answer beside the target's EOS ids; the stopping token is emitted last.
         k: proposals per round; None takes the draft's own number.
@@ -41,6 +49,14 @@ class Request:
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    min_tokens: int = 0
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
     seed: int = 0
     stop_ids: tuple[int, ...] = ()
     k: int | None = None
@@ -63,9 +79,28 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLogprob:
+    """What the target's raw law (temperature 1, no filters: vLLM's `raw_logprobs`) says of one token.
+
+    Attributes:
+        token: its id.
+        logprob: natural logarithm of its probability, <= 0.
+        rank: 1 for the most likely token; tokens that tie count as equally likely.
+        top: the most likely ids with their log probabilities, in falling order; as many as were asked for.
+    """
+
+    token: int
+    logprob: float
+    rank: int
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """Tokens that became final together: the prefill's one token, or those of one round.
 
+    `logprobs` has one entry per emitted token if the request asks; `prompt_logprobs`, in the first step only, one per prompt
+    token after the first.
     `accepted` is what the rule accepted, before a stop token or the limit cut the block (vLLM counts so), so without a cut
     len(tokens) == accepted + 1.
     """
@@ -75,6 +110,8 @@ class Step:
     accepted: int = 0
     finish: Ending | None = None
     trace: RoundTrace | None = None
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    prompt_logprobs: tuple[TokenLogprob, ...] | None = None
 
 
 def cut(tokens: Sequence[int], stop_ids: Collection[int], room: int) -> tuple[tuple[int, ...], Ending | None]:
