@@ -12,7 +12,7 @@ Assumes that requests are assigned one by one: under sticky keys a heavy user mo
 split must not be used. Assumes that answers end within `SETTLE`: later ones of the slower arm are missing for a while.
 """
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from specops.core.check import Check, Metric
@@ -25,6 +25,7 @@ Rival = Attribution | Split
 NEAREST_SHARE = 1e-6  # from 0 and 1; nearer than that one arm has no traffic to compare with
 SETTLE = timedelta(seconds=30)  # >= the longest answer that is usual: 1000 tokens at 40 a second end in 25 s
 _LONGEST_S = 86_400.0  # an answer that claims to have taken longer is taken to have begun a day ago
+_EARLIEST = datetime(2, 1, 1, tzinfo=UTC)  # a day before the first one of the calendar would be no time at all
 _ARMS = (Arm.CANDIDATE.value, Arm.BASELINE.value)
 
 
@@ -49,7 +50,7 @@ def share_next(share: float | None, since: datetime | None, outcome: Outcome) ->
     if outcome.share is None or outcome.share == share:
         return share, since
     took_s = min(_LONGEST_S, outcome.e2e_s)  # in this order, so that nan becomes the longest
-    began = outcome.at - timedelta(seconds=took_s)
+    began = max(_EARLIEST, outcome.at) - timedelta(seconds=took_s)
     return (outcome.share, began) if since is None or began > since else (share, since)
 
 

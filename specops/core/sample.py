@@ -4,6 +4,8 @@ Called by `core.window` in its innermost loop. Nothing (None) is never 0: a requ
 rejected one no latency, and whoever counts silence must be able to tell.
 """
 
+import math
+
 from specops.core.check import Check, Metric
 from specops.core.outcome import Finish, Outcome
 from specops.stats import speedup
@@ -43,8 +45,8 @@ def pair_sample_of(check: Check, candidate: Outcome, baseline: Outcome) -> float
     if check.metric is Metric.SPEEDUP:
         ours = candidate.tpot_s if candidate.finish in COMPLETED else None
         theirs = baseline.tpot_s if baseline.finish in COMPLETED else None
-        if not ours or not theirs:  # a time of 0 is a clock too coarse, and no speed
-            return None
+        if ours is None or theirs is None or not (0.0 < ours < math.inf and 0.0 < theirs < math.inf):
+            return None  # a clock too coarse, or one that was set back between first and last token: no speed
         return speedup.sample(theirs, ours)
     mine, other = sample_of(check, candidate), sample_of(check, baseline)
     return None if mine is None or other is None else (1.0 + mine - other) / 2.0

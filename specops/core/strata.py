@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from specops.stats.frozen import trusted
 from specops.stats.stratified import Stratified
 from specops.stats.wealth import Bets, Mode
 
@@ -34,8 +35,8 @@ class Sides:
         name = self.gate.names[index]
         worse = self.non_inferior.update(name, x)
         if promoted:
-            return Sides(self.gate, worse, self.monitor.update(name, x))
-        return Sides(self.gate.update(name, x), worse, self.monitor)
+            return _sides(self.gate, worse, self.monitor.update(name, x))
+        return _sides(self.gate.update(name, x), worse, self.monitor)
 
     def claimed(self, min_requests: int) -> tuple[str, ...]:
         """Return the strata with enough requests to be part of what is proven."""
@@ -58,3 +59,6 @@ class Sides:
             Stratified.from_record(record["non_inferior"], worse),
             Stratified.from_record(record["monitor"], fine),
         )
+
+
+_sides = trusted(Sides)

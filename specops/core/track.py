@@ -12,6 +12,7 @@ from specops.core.rival import Rival, rival_from_record, start_rival
 from specops.core.strata import Sides
 from specops.stats import bernoulli, betting
 from specops.stats.confidence import Moments
+from specops.stats.frozen import trusted
 from specops.stats.wealth import Bets, Mode, Null, Wealth
 
 RECENT = 20  # values kept for the reader of an alarm; no decision uses them
@@ -72,7 +73,7 @@ class Track:
             elif self.rival is None:
                 gate = gate.update(x)
         recent = self.recent
-        return Track(
+        return _track(
             check=self.check, gate=gate, non_inferior=non_inferior, monitor=monitor, moments=self.moments.update(x),
             promoted=self.promoted.update(x) if promoted else self.promoted,
             recent=(*(recent[1:] if len(recent) >= RECENT else recent), x), strata=strata, rival=self.rival,
@@ -88,7 +89,7 @@ class Track:
         return self._with(baseline=self.baseline.update(x))
 
     def _with(self, *, gap: int | None = None, rival: Rival | None = None, baseline: Moments | None = None) -> "Track":
-        return Track(
+        return _track(
             check=self.check, gate=self.gate, non_inferior=self.non_inferior, monitor=self.monitor, moments=self.moments,
             promoted=self.promoted, gap=self.gap if gap is None else gap, recent=self.recent, strata=self.strata,
             rival=rival or self.rival, baseline=baseline or self.baseline,
@@ -116,6 +117,9 @@ class Track:
             strata=None if strata is None else _strata(strata),
             rival=None if rival is None else rival_from_record(rival), baseline=Moments(**record.get("baseline", {})),
         )  # fmt: skip
+
+
+_track = trusted(Track)
 
 
 def _bets(check: Check, limit: float, pass_at: float) -> tuple[Bets, Bets]:

@@ -22,6 +22,7 @@ from specops.core.rival import is_settled, rival_next, share_next
 from specops.core.sample import COMPLETED, pair_sample_of, sample_of
 from specops.core.track import RECENT, Track
 from specops.errors import InvalidRecord
+from specops.stats.frozen import trusted
 from specops.stats.ratio import RatioSums
 
 __all__ = ["COMPLETED", "RECENT", "Track", "Window", "fold", "require_same_policy", "sample_of"]
@@ -149,11 +150,11 @@ def fold(window: Window, outcome: Outcome, policy: Policy, *, promoted: bool) ->
     if policy.has_rivals:
         share, since = share_next(share, since, outcome)
     if is_ours or pair or given_up or policy.has_rivals:
-        step = _Step(outcome, is_ours, promoted, pair, given_up, is_settled(share, since, outcome))
+        step = _step(outcome, is_ours, promoted, pair, given_up, is_settled(share, since, outcome))
         tracks = tuple([_follow(track, check, step) for track, check in zip(tracks, policy.checks, strict=True)])
     counts = outcome.acceptance if is_ours and outcome.finish in COMPLETED else None  # broken answers carry no complete counts
     has_counts = counts is not None and counts.drafted > 0
-    return Window(
+    return _window(
         policy_digest=window.policy_digest,
         tracks=tracks,
         outcomes=window.outcomes + 1,
@@ -170,6 +171,9 @@ def fold(window: Window, outcome: Outcome, policy: Policy, *, promoted: bool) ->
         share=share,
         share_since=since,
     )
+
+
+_window, _step = trusted(Window), trusted(_Step)
 
 
 def require_same_policy(window: Window, policy: Policy) -> None:

@@ -26,9 +26,11 @@ predictive Dirichlet mixture, Lindon & Malek, section 3, exact also for shares t
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import add
 from typing import Any, Self
 
 from specops.errors import InvalidInput, InvalidRecord
+from specops.stats.frozen import trusted
 from specops.stats.stakes import Mode, checked, grow, log_worth, opening, worth
 from specops.stats.wealth import Null
 
@@ -86,7 +88,7 @@ class Attribution:
         turned = RATIOS if self.null is Null.AT_MOST else [1.0 / r for r in RATIOS]
         factors = [(r if candidate else 1.0) * normal / (null_odds * r + rest) for r in turned]
         stakes, exponent, value = grow(self.mode, self.n + 1, self.stakes, self.exponent, factors)
-        return Attribution(
+        return _attribution(
             null=self.null, ratio=self.ratio, mode=self.mode, stakes=stakes, exponent=exponent, peak=max(self.peak, value),
             n=self.n + 1, candidate_n=self.candidate_n + candidate, expected=self.expected + share,
         )  # fmt: skip
@@ -155,21 +157,22 @@ class Split:
         Raises:
             InvalidInput: an unknown arm, shares that do not sum to 1 over the arms, or a request on an arm of share 0.
         """
-        if arm not in self.arms or set(shares) != set(self.arms):
+        values = [shares[name] for name in self.arms if name in shares]
+        if arm not in self.arms or not len(shares) == len(values) == len(self.arms):
             raise InvalidInput(f"a split over {list(self.arms)} got a request on {arm!r} under shares of {sorted(shares)}")
-        values = [shares[name] for name in self.arms]
-        if not all(0.0 <= v <= 1.0 for v in values) or abs(sum(values) - 1.0) > _ROUNDING or shares[arm] <= 0.0:
-            raise InvalidInput(f"shares must be in [0, 1], sum to 1 and be positive for {arm!r}, got {dict(shares)}")
         at = self.arms.index(arm)
+        is_split = abs(sum(values) - 1.0) <= _ROUNDING  # false for nan
+        if not (is_split and min(values) >= 0.0 and max(values) <= 1.0 and values[at] > 0.0):
+            raise InvalidInput(f"shares must be in [0, 1], sum to 1 and be positive for {arm!r}, got {dict(shares)}")
         # each arm's excess so far, shrunk towards 1; the shares times it, made to sum to 1, are the bet on the next request
-        drawn = zip(values, self.counts, self.expected, strict=True)
+        drawn = zip(values, self.counts, self.expected)  # noqa: B905  # equally long, and the check costs
         tilted = [v * (c + CONCENTRATION * v) / (e + CONCENTRATION * v) if v > 0.0 else 0.0 for v, c, e in drawn]
         factor = tilted[at] / sum(tilted) / values[at]
         (stake,), exponent, value = grow(Mode.STEADY, self.n + 1, (self.stake,), self.exponent, (factor,))
-        return Split(
+        return _split(
             arms=self.arms, counts=tuple([c + (i == at) for i, c in enumerate(self.counts)]),
-            expected=tuple([e + v for e, v in zip(self.expected, values, strict=True)]),
-            stake=stake, exponent=exponent, peak=max(self.peak, value),
+            expected=tuple(map(add, self.expected, values)),
+            stake=stake, exponent=exponent, peak=value if value > self.peak else self.peak,  # noqa: FURB136  # a call costs more
         )  # fmt: skip
 
     @property
@@ -200,3 +203,6 @@ class Split:
             return cls(arms=arms, counts=counts, expected=expected, stake=stake, exponent=exponent, peak=float(record["peak"]))
         except (KeyError, TypeError, ValueError) as exc:
             raise InvalidRecord(f"not a record of a split: {exc!r}; replay the outcomes") from exc
+
+
+_attribution, _split = trusted(Attribution), trusted(Split)

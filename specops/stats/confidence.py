@@ -8,9 +8,9 @@ probability >= 1 - alpha, so it may be read after every request.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
 
 from specops.errors import InvalidInput
+from specops.stats.frozen import trusted
 
 GRID = 16  # points tried on each side of the mean; the crossing is then bisected
 TINY = 1e-100  # below it squares underflow; there the beta-binomial part decides
@@ -36,7 +36,7 @@ class Moments:
     total: float = 0.0
     squares: float = 0.0
 
-    def update(self, x: float) -> Self:
+    def update(self, x: float) -> "Moments":
         """Return the moments with one more sample.
 
         Raises:
@@ -44,7 +44,7 @@ class Moments:
         """
         if not 0.0 <= x <= 1.0:
             raise InvalidInput(f"a sample of a bounded mean must be in [0, 1], got {x}; check the metric's unit")
-        return type(self)(self.n + 1, self.total + x, self.squares + x * x)
+        return _moments(self.n + 1, self.total + x, self.squares + x * x)
 
     def merge(self, other: "Moments") -> "Moments":
         """Return the moments of both sets of samples; the order of samples never matters to an interval."""
@@ -54,6 +54,9 @@ class Moments:
     def mean(self) -> float | None:
         """Mean of the samples; None without any."""
         return self.total / self.n if self.n else None
+
+
+_moments = trusted(Moments)
 
 
 def bounded_interval(moments: Moments, alpha: float) -> Interval | None:

@@ -9,9 +9,9 @@ Source: delta method over requests as clusters, Deng, Knoblich, Lu, arXiv 1803.0
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Self
 
 from specops.errors import InvalidInput
+from specops.stats.frozen import trusted
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class RatioSums:
     top_bottom: float = 0.0
     bottom_bottom: float = 0.0
 
-    def update(self, top: float, bottom: float) -> Self:
+    def update(self, top: float, bottom: float) -> "RatioSums":
         """Return the sums with one more request."""
-        return type(self)(
+        return _sums(
             self.n + 1,
             self.top + top,
             self.bottom + bottom,
@@ -46,6 +46,9 @@ class RatioSums:
             self.top_bottom + other.top_bottom,
             self.bottom_bottom + other.bottom_bottom,
         )
+
+
+_sums = trusted(RatioSums)
 
 
 def ratio_of_sums(sums: RatioSums, alpha: float = 0.05) -> tuple[float, float, float] | None:

@@ -20,6 +20,7 @@ from typing import Any, Self
 
 from specops.errors import InvalidInput, InvalidRecord
 from specops.stats.confidence import Interval, Moments, bounded_interval
+from specops.stats.frozen import trusted
 from specops.stats.wealth import Bets, Mode, Wealth
 
 MAX_STRATA = 64
@@ -65,12 +66,13 @@ class Stratified:
         Raises:
             InvalidInput: the stratum was not declared, or the sample is outside [0, 1].
         """
-        if stratum not in self.names:
-            raise InvalidInput(f"stratum {stratum!r} was not declared; there is {list(self.names)}")
-        at = self.names.index(stratum)
+        try:
+            at = self.names.index(stratum)
+        except ValueError:
+            raise InvalidInput(f"stratum {stratum!r} was not declared; there is {list(self.names)}") from None
         grown = self.wealths[at].update(x)
         values = (*self.values[:at], grown.e_value, *self.values[at + 1 :])
-        return Stratified(
+        return _stratified(
             names=self.names, weights=self.weights, wealths=(*self.wealths[:at], grown, *self.wealths[at + 1 :]),
             moments=(*self.moments[:at], self.moments[at].update(x), *self.moments[at + 1 :]),
             peak=max(self.peak, self._combined(values)), values=values,
@@ -150,3 +152,6 @@ class Stratified:
         if self.wealths[0].mode is Mode.MONITOR:
             return fsum(values)
         return fsum([weight * value for weight, value in zip(self.weights, values, strict=True)])
+
+
+_stratified = trusted(Stratified)

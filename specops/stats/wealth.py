@@ -16,6 +16,7 @@ from math import fsum
 from typing import Any, Self
 
 from specops.errors import InvalidInput
+from specops.stats.frozen import trusted
 from specops.stats.stakes import MAX_LOG, Mode, checked, from_logs, grow, log_worth, merged, opening, worth
 
 __all__ = ["MAX_LOG", "Bets", "Mode", "Null", "Wealth", "within"]
@@ -95,7 +96,7 @@ class Wealth:
             gap = x - bets.limit
             factors = [1.0 + slope * gap for slope in bets.slopes]
         stakes, exponent, value = grow(mode, n, self.stakes, self.exponent, factors)
-        return Wealth(bets, mode, n, value if value > self.peak else self.peak, stakes, exponent)  # noqa: FURB136  # a call costs more
+        return _grown(bets, mode, n, value if value > self.peak else self.peak, stakes, exponent)  # noqa: FURB136  # a call costs more
 
     def merge(self, other: "Wealth") -> "Wealth":
         """Return the STEADY wealth over both streams of samples, as if they had been fed one after the other in any order.
@@ -144,3 +145,6 @@ class Wealth:
             raw, power = record["stakes"], record["exponent"]
         stakes, exponent = checked(raw, power, len(bets.slopes), bets.family)
         return cls(bets, mode, n, record["peak"], stakes, exponent)
+
+
+_grown = trusted(Wealth)
