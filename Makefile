@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install quickstart test lint bench docs clean
+.PHONY: help install quickstart test test-exhaustive lint bench docs clean
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("specops needs Python 3.11 or newer, found " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
@@ -20,9 +20,12 @@ install: $(STAMP) ## Make .venv with pinned versions
 quickstart: $(STAMP) ## Play the whole story on this machine (about 5 minutes)
 	$(BIN)/specops quickstart
 
-test: $(STAMP) ## Run every test
+test: $(STAMP) ## Run the tests
 	$(BIN)/python -m pytest --cov=specops --cov-branch --cov-report=term:skip-covered
 	$(BIN)/python -m coverage report --include='specops/core/*,specops/stats/*' --fail-under=95 --format=total
+
+test-exhaustive: $(STAMP) ## Run the long suites that make test leaves out
+	$(BIN)/python -m pytest -m exhaustive --timeout=1800
 
 lint: $(STAMP) ## ruff, mypy --strict, import contracts, docstrings
 	$(BIN)/ruff check .
