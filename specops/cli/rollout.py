@@ -73,6 +73,7 @@ def status(
         with house.store.read() as unit:
             rollout = unit.rollouts.get(chosen) if chosen else None
             verdicts = unit.verdicts.of(rollout.id) if rollout else []
+            routes = [e["payload"] for e in unit.evidence.of(rollout.id) if e["kind"] == "route"] if rollout else []
         gateway = gateway_status(house.settings)
     if rollout is None:
         typer.echo("no rollout yet; start one with: specops rollout start --help")
@@ -85,6 +86,7 @@ def status(
                 "weight": rollout.weight,
                 "verdict": verdicts[-1] if verdicts else None,
                 "gateway": gateway,
+                "route": routes[-1] if routes else None,
             }
         )
         return code
@@ -103,6 +105,7 @@ def status(
             if gateway is None
             else f"candidate share {gateway['effective_weight']:.0%}"
             + (f", TRIPPED: {gateway['tripped']}" if gateway.get("tripped") else "")
+            + (f", in force {routes[-1]['in_force_after_s']:.3f} s after the decision" if routes else "")
         )
     )
     if verdicts:

@@ -10,22 +10,22 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from specops.control.alarms import settle
+from specops.control.alarms import owe_route, route_in_force, settle
 from specops.control.amend import read_policy
 from specops.control.ports import Batch, Gateway, Store, Unit
 from specops.control.record import PRODUCTION, TAGS, record_action, return_alias
-from specops.core.judge import judge
-from specops.core.ladder import PlainHealth
+from specops.core.judge import glance, judge
 from specops.core.outcome import Outcome
 from specops.core.policy import Policy
-from specops.core.rollout import Action, ActionKind, Rollout, State, advance, roll_back
+from specops.core.rollout import Action, ActionKind, Rollout, State, advance, may_move, roll_back
 from specops.core.route import Route
 from specops.core.verdict import Result, Verdict
 from specops.core.window import Window, fold
-from specops.errors import IllegalTransition, StoreUnavailable
+from specops.errors import GatewayUnavailable, IllegalTransition, StoreUnavailable
 
 __all__ = ["PRODUCTION", "TAGS", "Controller", "Endpoints", "record_action", "return_alias", "route_of"]
 LEASE_S = 5.0
+SILENT_S = 10.0  # a gateway that restarts is away for a second or two, and nobody is called for that
 Check = Callable[[tuple[Outcome, ...], datetime], tuple[str, ...]]
 
 
@@ -42,7 +42,6 @@ class _Folded:
     """What one pass made of its outcomes: `taken` were consumed, `mine` belong to the rollout, `decided` moves it."""
 
     window: Window
-    plain: PlainHealth
     mine: tuple[Outcome, ...]
     taken: int
     verdict: Verdict | None
@@ -73,8 +72,9 @@ class Controller:
     _cursor: int = field(init=False, default=0)
     _rollout: Rollout = field(init=False)
     _last: Result | None = field(init=False, default=None)
-    _plain: PlainHealth = field(init=False, default_factory=PlainHealth)  # only calls a person, so a restart may forget it
+    _silent_since: datetime | None = field(init=False, default=None)
     _routed: int = field(init=False, default=0)  # version of the rollout that the gateway was last told
+    _owed_since: datetime | None = field(init=False, default=None)  # when the route was decided that is not in force yet
 
     @property
     def rollout(self) -> Rollout:
@@ -122,9 +122,14 @@ class Controller:
 
         Raises:
             StoreUnavailable: the lease was lost.
-            GatewayUnavailable: the gateway did not answer; nothing was changed.
+            GatewayUnavailable: the gateway did not answer; nothing was changed but an alarm.
         """
-        batch = self.gateway.poll(self._cursor, self._epoch, wait_s)
+        try:
+            batch = self.gateway.poll(self._cursor, self._epoch, wait_s)
+        except GatewayUnavailable as exc:
+            self._hear_nothing(f"the gateway does not answer: {exc}")
+            raise
+        self._silent_since = None
         now = self.clock()
         faults = self.check(batch.outcomes, now)
         moved: Action | None = None
@@ -135,6 +140,23 @@ class Controller:
             if not batch.outcomes:
                 break
         return moved
+
+    def _hear_nothing(self, source: str) -> None:
+        """Judge without outcomes: a broken source is ERROR, which holds and alerts once, until it works again."""
+        now = self.clock()
+        self._silent_since = self._silent_since or now
+        if (now - self._silent_since).total_seconds() < SILENT_S:
+            return
+        with self.store.begin() as unit:
+            self._take_lease(unit)
+            current = self._follow(unit)
+            if current.is_terminal:
+                return
+            verdict = self._judge(self._window, (), (source,), now)
+            if verdict.result is not self._last:
+                unit.verdicts.add(self.rollout_id, verdict)
+            settle(unit, current, now, verdict=verdict, plain=self._window.plain)
+        self._last = verdict.result
 
     def _take(self, batch: Batch, start: int, faults: tuple[str, ...], now: datetime) -> tuple[int, Action | None]:
         """Fold from `start` until an action moves the rollout or the batch ends; commit; then put the route.
@@ -148,18 +170,19 @@ class Controller:
             current = self._follow(unit)
             found = unit.evidence.of(self.rollout_id)
             usable = () if faults else batch.outcomes[start:]
-            folded = self._fold(usable, (*faults, *lost, *_suite_errors(found)), now)
+            folded = self._fold(usable, (*faults, *_suite_errors(found)), lost, now)
             position = len(batch.outcomes) if faults else start + folded.taken
             decided = folded.decided
             if batch.tripped and not current.is_terminal and (decided is None or not decided.rollout.is_terminal):
                 folded = replace(folded, decided=None)  # a trip outranks whatever would arm the gateway again
                 decided = roll_back(current, reason=f"the gateway fell back on its own: {batch.tripped}")
+            plain = folded.window.plain
             if decided is not None and decided.rollout.evidence != current.evidence:
-                folded = replace(folded, window=Window.empty(self.policy))  # to recover, or recovered: on new outcomes only
+                folded = replace(folded, window=Window.empty(self.policy, plain=plain))  # decided on new outcomes only
             revision = self._save(unit, folded, decided, batch.epoch, first + position, now)
             if folded.verdict is not None:
                 rows = found if decided is None else None  # a decision has opened and closed alarms of its own
-                settle(unit, decided.rollout if decided else current, now, rows=rows, verdict=folded.verdict)
+                settle(unit, decided.rollout if decided else current, now, rows=rows, verdict=folded.verdict, plain=plain)
             if faults:
                 payload = {"outcomes": len(batch.outcomes), "errors": list(faults)}
                 unit.audit.append(
@@ -168,12 +191,13 @@ class Controller:
             has_restarted = self._epoch not in {None, batch.epoch}  # the gateway, perhaps without the route it had
             if revision is None and (has_restarted or current.version != self._routed):  # changed by hand, or the put failed
                 revision = unit.next_revision()
-        self._window, self._plain, self._epoch, self._cursor = folded.window, folded.plain, batch.epoch, first + position
+        self._window, self._epoch, self._cursor = folded.window, batch.epoch, first + position
         if folded.verdict is not None:
             self._last = folded.verdict.result
         if decided is not None:
             self._rollout = decided.rollout
         if revision is not None:
+            self._owed_since = self._owed_since or now
             self._put(revision)
         return position, decided
 
@@ -183,15 +207,21 @@ class Controller:
         current = self._rollout = unit.rollouts.get(self.rollout_id)
         self._follow_policy(unit)
         if current.evidence != known.evidence:
-            self._window, self._last = Window.empty(self.policy), None
-        if current.state is not State.FALLEN_BACK:
-            self._plain = PlainHealth()
+            self._window, self._last = Window.empty(self.policy, plain=self._window.plain), None
         return current
 
-    def _fold(self, outcomes: tuple[Outcome, ...], errors: tuple[str, ...], now: datetime) -> _Folded:
-        """Fold and judge one outcome after the other, up to the first that moves the rollout; without any, judge once."""
-        current, window, plain = self._rollout, self._window, self._plain
-        verdict, taken, mine = None, 0, []
+    def _fold(self, outcomes: tuple[Outcome, ...], errors: tuple[str, ...], sources: tuple[str, ...], now: datetime) -> _Folded:
+        """Fold outcomes up to the first that moves the rollout, and judge there, or at the end.
+
+        After each outcome a glance tells whether it could; the verdict in words, with its intervals, is made only then.
+        """
+        current, window = self._rollout, self._window
+        taken, mine = 0, list[Outcome]()
+
+        def folded(verdict: Verdict | None, action: Action | None) -> _Folded:
+            decided = action if action and action.kind is not ActionKind.HOLD else None
+            return _Folded(window=window, mine=tuple(mine), taken=taken, verdict=verdict, decided=decided)
+
         for outcome in outcomes:
             taken += 1
             if outcome.release_id not in (current.baseline, current.candidate):
@@ -199,26 +229,33 @@ class Controller:
             mine.append(outcome)
             if not current.counts(outcome):
                 continue  # on record, but from before the evidence in use began
-            if current.state is State.FALLEN_BACK:
-                plain = plain.after(outcome)
             window = fold(window, outcome, self.policy, promoted=current.state is State.PROMOTED)
             if current.is_terminal:
                 continue  # recorded for the report; there is nothing left to decide
-            verdict, action = self._decide(window, plain, errors, now)
-            if action.kind is not ActionKind.HOLD:
-                return _Folded(window=window, plain=plain, mine=tuple(mine), taken=taken, verdict=verdict, decided=action)
-        decided = None
-        if not outcomes and not current.is_terminal:
-            verdict, action = self._decide(window, plain, errors, now)
-            decided = action if action.kind is not ActionKind.HOLD else None
-        return _Folded(window=window, plain=plain, mine=tuple(mine), taken=taken, verdict=verdict, decided=decided)
+            result = self._glance(window, errors, sources, now)
+            if may_move(current, result, candidate_outcomes=window.candidate_outcomes):
+                verdict = self._judge(window, errors, sources, now)
+                action = advance(current, verdict, candidate_outcomes=window.candidate_outcomes)
+                if action.kind is not ActionKind.HOLD:
+                    return folded(verdict, action)
+        if current.is_terminal:
+            return folded(None, None)
+        verdict = self._judge(window, errors, sources, now)
+        return folded(verdict, advance(current, verdict, candidate_outcomes=window.candidate_outcomes))
 
-    def _decide(
-        self, window: Window, plain: PlainHealth, errors: tuple[str, ...], now: datetime
-    ) -> tuple[Verdict, Action]:
-        promoted = self._rollout.state is State.PROMOTED
-        verdict = judge(self.policy, window, promoted=promoted, now=now, data_errors=errors)
-        return verdict, advance(self._rollout, verdict, candidate_outcomes=window.candidate_outcomes, plain=plain)
+    def _glance(self, window: Window, errors: tuple[str, ...], sources: tuple[str, ...], now: datetime) -> Result:
+        rollout = self._rollout
+        return glance(
+            self.policy, window, promoted=rollout.state is State.PROMOTED, now=now, data_errors=errors, sources=sources,
+            waiting_since=rollout.waiting_since, pass_factor=rollout.pass_factor,
+        )  # fmt: skip
+
+    def _judge(self, window: Window, errors: tuple[str, ...], sources: tuple[str, ...], now: datetime) -> Verdict:
+        rollout = self._rollout
+        return judge(
+            self.policy, window, promoted=rollout.state is State.PROMOTED, now=now, data_errors=errors, sources=sources,
+            waiting_since=rollout.waiting_since, pass_factor=rollout.pass_factor,
+        )  # fmt: skip
 
     def _save(self, unit: Unit, folded: _Folded, decided: Action | None, epoch: str, cursor: int, now: datetime) -> int | None:
         window, verdict, mine = folded.window, folded.verdict, folded.mine
@@ -238,14 +275,30 @@ class Controller:
         return unit.next_revision()
 
     def _put(self, revision: int) -> None:
+        """Put the route, read back what the gateway made of it, and keep how long that took after the decision."""
+        rollout = self._rollout
         try:
-            self.gateway.put_route(route_of(self._rollout, self.endpoints, revision))
-        except IllegalTransition:  # somebody put a route by hand with a higher revision; ours follows it
-            beyond = int(self.gateway.status()["route"]["revision"])
+            try:
+                self.gateway.put_route(route_of(rollout, self.endpoints, revision))
+            except IllegalTransition:  # somebody put a route by hand with a higher revision; ours follows it
+                beyond = int(self.gateway.status()["route"]["revision"])
+                with self.store.begin() as unit:
+                    revision = unit.next_revision(beyond=beyond)
+                self.gateway.put_route(route_of(rollout, self.endpoints, revision))
+            status = self.gateway.status()
+        except GatewayUnavailable as exc:
             with self.store.begin() as unit:
-                revision = unit.next_revision(beyond=beyond)
-            self.gateway.put_route(route_of(self._rollout, self.endpoints, revision))
-        self._routed = self._rollout.version
+                owe_route(unit, rollout, str(exc), self.clock())
+            raise
+        now = self.clock()
+        since, self._owed_since = self._owed_since, None
+        self._routed = rollout.version
+        with self.store.begin() as unit:
+            route_in_force(unit, rollout, now)
+            if since is not None:
+                took = {"decided_at": since.isoformat(), "in_force_after_s": (now - since).total_seconds()}
+                seen = {"revision": revision, "version": rollout.version, "weight": status.get("effective_weight")}
+                unit.evidence.add(rollout.id, "route", seen | took, now)
 
     def _take_lease(self, unit: Unit) -> None:
         if unit.leases.take("control", self.holder, self.clock(), LEASE_S) is None:

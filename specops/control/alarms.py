@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from specops.control.ports import Unit
+from specops.core.ladder import PlainHealth
 from specops.core.rollout import Action, ActionKind, Rollout, State
 from specops.core.verdict import Finding, Result, Verdict
 
@@ -25,9 +26,13 @@ ALERTS = {  # alert name, severity, what the summary says
 }
 _UNUSABLE = ("SpecopsEvidenceUnusable", "warning", "holds: its evidence can't be used")
 _PRECURSOR = ("SpecopsPrecursor", "info", "has an early warning; nothing was done")
-_ERROR, _PRECURSORS, _CALLED = "error", "precursor:", "called:"
+_SICK = ("SpecopsBaselineUnhealthy", "critical", "fell back, and the baseline fails too")
+_LATE = ("SpecopsRouteNotInForce", "critical", "was decided, and the gateway has not taken the route: traffic flows as before")
+_ROUTE = "route"
+_ERROR, _PLAIN, _PRECURSORS, _CALLED = "error", "fallback:plain", "precursor:", "called:"
 _STATES = {ActionKind.PAUSE: "paused", ActionKind.FALL_BACK: "fallen_back", ActionKind.STOP: "stopped"}
 Rows = Iterable[Mapping[str, Any]]
+_Said = tuple[tuple[str, str, str], str, Finding | None, str]  # alert words, check, its finding, description
 
 
 def alert_of(action: Action, verdict: Verdict | None, at: datetime) -> dict[str, Any]:
@@ -62,8 +67,16 @@ def raise_for_action(unit: Unit, action: Action, verdict: Verdict | None, at: da
         _open(unit, rollout, _STATES.get(action.kind, f"{_CALLED}{action.about}"), key, alert, at)
 
 
-def settle(unit: Unit, rollout: Rollout, at: datetime, *, rows: Rows | None = None, verdict: Verdict | None = None) -> None:
-    """Close what has ended, and open what a verdict newly says: unusable evidence, a precursor that fired.
+def settle(
+    unit: Unit,
+    rollout: Rollout,
+    at: datetime,
+    *,
+    rows: Rows | None = None,
+    verdict: Verdict | None = None,
+    plain: PlainHealth | None = None,
+) -> None:
+    """Close what has ended, and open what a verdict newly says: unusable evidence, a precursor that fired, a sick fallback.
 
     Args:
         unit: the transaction.
@@ -71,38 +84,66 @@ def settle(unit: Unit, rollout: Rollout, at: datetime, *, rows: Rows | None = No
         at: now, UTC.
         rows: the evidence about the rollout, if it was read already.
         verdict: the newest verdict; without it, alarms about evidence stay as they are, unless the rollout has ended.
+        plain: how the baseline does, beside a verdict.
     """
     rows = list(unit.evidence.of(rollout.id) if rows is None else rows)
-    said = {} if verdict is None or rollout.is_terminal else _said(verdict)
+    said = {} if verdict is None or rollout.is_terminal else _said(verdict, plain if _is_down(rollout) else None)
     known = open_alarms(rows)
     for name, alarm in known.items():
         if not _holds(name, rollout, None if verdict is None else said):
             _close(unit, rollout, alarm, at)
-    for name, (words, finding) in said.items():
+    for name, one in said.items():
         if name not in known:
-            episode = 1 + sum(p["is_open"] and p["name"] == name for p in _payloads(rows))
-            alert = _alert(words, rollout, finding.check, finding, finding.reason, at)
-            _open(unit, rollout, name, f"{rollout.id}:{name}:{episode}", alert, at)
+            _begin(unit, rollout, name, one, rows, at)
 
 
-def _said(verdict: Verdict) -> dict[str, tuple[tuple[str, str, str], Finding]]:
-    found = {f"{_PRECURSORS}{f.check}": (_PRECURSOR, f) for f in verdict.precursors}
+def owe_route(unit: Unit, rollout: Rollout, reason: str, at: datetime) -> None:
+    """Call somebody, once, because the route that was decided is not in force."""
+    rows = unit.evidence.of(rollout.id)
+    if _ROUTE not in open_alarms(rows):
+        _begin(unit, rollout, _ROUTE, (_LATE, _ROUTE, None, reason), rows, at)
+
+
+def route_in_force(unit: Unit, rollout: Rollout, at: datetime) -> None:
+    """End that call, if there was one."""
+    alarm = open_alarms(unit.evidence.of(rollout.id)).get(_ROUTE)
+    if alarm is not None:
+        _close(unit, rollout, alarm, at)
+
+
+def _begin(unit: Unit, rollout: Rollout, name: str, said: _Said, rows: Rows, at: datetime) -> None:
+    words, check, finding, description = said
+    episode = 1 + sum(p["is_open"] and p["name"] == name for p in _payloads(rows))
+    alert = _alert(words, rollout, check, finding, description, at)
+    _open(unit, rollout, name, f"{rollout.id}:{name}:{episode}", alert, at)
+
+
+def _said(verdict: Verdict, plain: PlainHealth | None) -> dict[str, _Said]:
+    found: dict[str, _Said] = {f"{_PRECURSORS}{f.check}": (_PRECURSOR, f.check, f, f.reason) for f in verdict.precursors}
     broken = next((f for f in verdict.findings if f.result is Result.ERROR and not f.precursor), None)
     if broken is not None:  # also beside a check that fails: the data is no better for it
-        found[_ERROR] = (_UNUSABLE, broken)
+        found[_ERROR] = (_UNUSABLE, broken.check, broken, broken.reason)
+    if plain is not None and plain.is_unhealthy:
+        found[_PLAIN] = (_SICK, _PLAIN, None, f"the fallback does not help: {plain.text}")
     return found
+
+
+def _is_down(rollout: Rollout) -> bool:
+    return rollout.state is State.FALLEN_BACK
 
 
 def _holds(name: str, rollout: Rollout, said: Mapping[str, object] | None) -> bool:
     """Tell whether the cause of an open alarm is still there."""
+    if name == _ROUTE:
+        return True  # also when the rollout has ended: that is when it matters most
     if name == _STATES[ActionKind.STOP]:
         return not rollout.is_cleared
     if rollout.is_terminal:
         return False
     if name == _STATES[ActionKind.PAUSE]:
         return rollout.state is State.PAUSED
-    if name == _STATES[ActionKind.FALL_BACK]:
-        return rollout.state is State.FALLEN_BACK
+    if name == _STATES[ActionKind.FALL_BACK] or (name == _PLAIN and not _is_down(rollout)):
+        return _is_down(rollout)
     if name.startswith(_CALLED):
         return name.removeprefix(_CALLED) in rollout.escalated
     return said is None or name in said

@@ -10,6 +10,7 @@ from specops.control.alarms import settle
 from specops.control.ports import Store, Unit
 from specops.core.lossy import require_exact
 from specops.core.policy import Policy, parse_policy
+from specops.core.policy_lint import require_sound
 from specops.core.rollout import Rollout
 from specops.core.steer import amend, propose
 from specops.core.window import Window
@@ -40,7 +41,8 @@ def begin_evidence(unit: Unit, rollout: Rollout) -> None:
     if kept is None:
         return
     policy = read_policy(unit.policies.get(rollout.policy_digest))
-    unit.windows.save(rollout.id, Window.empty(policy).to_record(), kept[1], kept[2])
+    window = Window.empty(policy, plain=Window.from_record(kept[0]).plain)
+    unit.windows.save(rollout.id, window.to_record(), kept[1], kept[2])
 
 
 def propose_amendment(
@@ -51,7 +53,9 @@ def propose_amendment(
     Raises:
         IllegalTransition: the rollout has ended, or has that policy already.
         IncompatibleRelease: the candidate's acceptance is lossy, and the new policy does not allow that setting by name.
+        PolicyError: the new policy has an error of `policy lint`.
     """
+    require_sound(policy)
     with store.begin() as unit:
         before = unit.rollouts.get(rollout_id)
         after = propose(before, digest=policy.digest, actor=actor)

@@ -11,6 +11,7 @@ from specops.control.ports import Store
 from specops.control.record import record_action, return_alias
 from specops.core.lossy import require_exact
 from specops.core.policy import Policy
+from specops.core.policy_lint import require_sound
 from specops.core.rollout import Rollout, State, Step, abort, approve, roll_back
 from specops.core.steer import clear, finish, pause, resume, retry
 from specops.errors import IllegalTransition
@@ -56,7 +57,9 @@ def start(store: Store, plan: Plan, *, actor: str, now: datetime) -> Rollout:
     Raises:
         IllegalTransition: another rollout is still running, or the candidate was stopped and nobody cleared it.
         IncompatibleRelease: the candidate's acceptance is lossy, and the policy does not allow that setting by name.
+        PolicyError: no result could fail the policy, nobody owns a check, or another error of `policy lint`.
     """
+    require_sound(plan.policy)
     with store.begin() as unit:
         running = unit.rollouts.active()
         if running:
@@ -82,6 +85,8 @@ def start(store: Store, plan: Plan, *, actor: str, now: datetime) -> Rollout:
             pipeline=plan.pipeline,
             steps=plan.steps,
             requested_by=actor,
+            started_at=now,
+            trial=1 + max((r.trial for r in unit.rollouts.all() if r.candidate == candidate.id), default=0),
         )
         unit.rollouts.add(rollout)
         unit.evidence.add(
@@ -104,6 +109,7 @@ def start(store: Store, plan: Plan, *, actor: str, now: datetime) -> Rollout:
                 "candidate": candidate.id,
                 "policy": plan.policy.digest,
                 "pipeline": plan.pipeline,
+                "trial": rollout.trial,
                 "steps": [f"{s.kind} weight {s.weight} mirror {s.mirror} min {s.min_requests}" for s in plan.steps],
             },
         )

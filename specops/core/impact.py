@@ -13,7 +13,7 @@ from specops.core.lineage import Effect
 from specops.core.lineage_diff import effect_of, join
 from specops.core.release import ArtifactKind, Release
 
-_NOT_JUDGEMENT = frozenset({"endpoints", "report"})  # where it listened, what was written: true whatever changes
+_NOT_JUDGEMENT = frozenset({"endpoints", "report", "route"})  # where it listened, what was written: true whatever changes
 _SPEED_ONLY = "speed figures; equality of outputs stays, acceptance is exact"
 
 

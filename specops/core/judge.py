@@ -32,6 +32,7 @@ def judge(
     data_errors: tuple[str, ...] = (),
     sources: tuple[str, ...] = (),
     waiting_since: datetime | None = None,
+    pass_factor: float = 1.0,
 ) -> Verdict:
     """Return the verdict on all evidence so far.
 
@@ -42,7 +43,8 @@ def judge(
         now: time of the verdict, UTC; it decides nothing but whether a check has waited too long.
         data_errors: complaints of the data suite about the outcomes, one line each.
         sources: what is wrong with where the data comes from, one line each: a failed scrape, a counter that went back.
-        waiting_since: from when a wait counts, such as the last resume by hand; the first outcome when None.
+        waiting_since: from when a wait counts; the first outcome when None.
+        pass_factor: how many times its usual bar a check must reach to pass: more with each further trial of a candidate.
 
     Raises:
         InvalidRecord: the window was folded under another policy.
@@ -51,7 +53,7 @@ def judge(
     findings = [*_fatal(policy, window), *_complaints(data_errors, sources)]
     waited_s = _waited_s(window, now, waiting_since)
     for check, track in zip(policy.checks, window.tracks, strict=True):
-        ruling = rule(check, track, promoted=promoted, waited_s=waited_s)
+        ruling = rule(check, track, promoted=promoted, waited_s=waited_s, pass_factor=pass_factor)
         if ruling is not None:
             findings.append(_finding(check, track, ruling, promoted=promoted))
     if all(f.precursor for f in findings):
@@ -63,6 +65,7 @@ def judge(
         policy_digest=policy.digest,
         outcomes=window.outcomes,
         at=now,
+        pass_factor=pass_factor,
     )
 
 
@@ -75,6 +78,7 @@ def glance(
     data_errors: tuple[str, ...] = (),
     sources: tuple[str, ...] = (),
     waiting_since: datetime | None = None,
+    pass_factor: float = 1.0,
 ) -> Result:
     """Return the result that `judge` would give, without intervals and sentences: cheap enough for every outcome.
 
@@ -87,7 +91,7 @@ def glance(
     results = [Result.FAIL for name, count in policy.fatal if counts.get(name, 0) >= count]
     results += [Result.ERROR] * bool(data_errors or sources)
     for check, track in zip(policy.checks, window.tracks, strict=True):
-        ruling = None if check.precursor else rule(check, track, promoted=promoted, waited_s=waited_s)
+        ruling = None if check.precursor else rule(check, track, promoted=promoted, waited_s=waited_s, pass_factor=pass_factor)
         if ruling is not None:
             results.append(ruling.result)
     return worst(results)
@@ -150,9 +154,9 @@ def _finding(check: Check, track: Track, ruling: Ruling, *, promoted: bool) -> F
     return Finding(
         check=check.name, result=ruling.result, metric=check.metric.value, n=ruling.n, limit=check.limit, unit=check.unit,
         owner=check.owner, estimate=estimate, low=low, high=high, e_value=ruling.e_value, e_threshold=ruling.bar,
-        pass_e_value=ruling.pass_e, pass_threshold=check.pass_threshold if ruling.pass_e is not None else None,
+        pass_e_value=ruling.pass_e, pass_threshold=ruling.pass_bar,
         reason=f"{ruling.sentence(measured)} (owner {check.owner})", action=check.on_fail, precursor=check.precursor,
-        strata=_figures(check, track),
+        strata=_figures(check, track), overdue=ruling.overdue,
     )  # fmt: skip
 
 

@@ -19,8 +19,8 @@ from specops.core.outcome import Arm, Finish, Kind, Outcome
 RECOVERY_FACTOR = 10.0
 COOL_DOWN_S = 300.0  # after the first fall; doubled with each further one, so that flapping gets ever rarer
 PLAIN_IN_A_ROW = 5  # a guard, no test: 5 in a row have probability 1e-10 at an error rate of 1%
-PLAIN_REQUESTS, PLAIN_SHARE = 20, 0.25
-_MAX_DOUBLINGS = 60  # beyond, the factor stays: nobody gets there, and floats are finite
+PLAIN_REQUESTS, PLAIN_SHARE = 20, 0.25  # also: 20 good ones in a row end the alarm, so that it can't flap with every error
+MAX_DOUBLINGS = 60  # beyond, the factor stays: nobody gets there, and floats are finite
 
 
 class Rung(StrEnum):
@@ -56,17 +56,27 @@ def most_severe(rungs: Iterable[Rung]) -> Rung:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainHealth:
-    """How the baseline itself did since a fallback: its finished requests, how many were errors, how many in a row till now."""
+    """How the baseline itself does: finished requests, errors, errors in a row, good ones in a row, and what follows.
+
+    Unhealthy after 5 errors in a row, or with over a quarter of at least 20 requests: falling back does not help. Healthy
+    again, and counted anew, after 20 good ones in a row.
+    """
 
     requests: int = 0
     errors: int = 0
     in_a_row: int = 0
+    good: int = 0
+    is_unhealthy: bool = False
 
     def seen(self, *, is_error: bool) -> "PlainHealth":
         """Return the counts with one more request of the baseline."""
-        return PlainHealth(
-            requests=self.requests + 1, errors=self.errors + is_error, in_a_row=self.in_a_row + 1 if is_error else 0
-        )
+        requests, errors = self.requests + 1, self.errors + is_error
+        in_a_row, good = (self.in_a_row + 1, 0) if is_error else (0, self.good + 1)
+        if self.is_unhealthy and good >= PLAIN_REQUESTS:
+            return PlainHealth()
+        is_mostly_bad = requests >= PLAIN_REQUESTS and errors > PLAIN_SHARE * requests
+        is_unhealthy = self.is_unhealthy or in_a_row >= PLAIN_IN_A_ROW or is_mostly_bad
+        return PlainHealth(requests=requests, errors=errors, in_a_row=in_a_row, good=good, is_unhealthy=is_unhealthy)
 
     def after(self, outcome: Outcome) -> "PlainHealth":
         """Return the counts after any outcome: only a live request of the baseline counts.
@@ -79,15 +89,9 @@ class PlainHealth:
         return self.seen(is_error=outcome.finish is Finish.ERROR)
 
     @property
-    def is_unhealthy(self) -> bool:
-        """5 errors in a row, or over a quarter of at least 20 requests: falling back did not help."""
-        is_mostly_bad = self.requests >= PLAIN_REQUESTS and self.errors > PLAIN_SHARE * self.requests
-        return self.in_a_row >= PLAIN_IN_A_ROW or is_mostly_bad
-
-    @property
     def text(self) -> str:
         """The counts in words."""
-        return f"{self.errors} of {self.requests} requests of the baseline since the fallback failed, {self.in_a_row} in a row"
+        return f"{self.errors} of {self.requests} requests of the baseline failed, the last {self.in_a_row} in a row"
 
 
 def has_recovered(claims: Iterable[tuple[float | None, float | None]], *, attempt: int) -> bool:
@@ -101,11 +105,11 @@ def has_recovered(claims: Iterable[tuple[float | None, float | None]], *, attemp
     Returns:
         False also when nothing is claimed: no data never passes.
     """
-    factor = RECOVERY_FACTOR * 2.0 ** min(attempt, _MAX_DOUBLINGS)
+    factor = RECOVERY_FACTOR * 2.0 ** min(attempt, MAX_DOUBLINGS)
     made = [(e, bar) for e, bar in claims if e is not None and bar is not None]
     return bool(made) and all(e >= factor * bar for e, bar in made)
 
 
 def is_cool(*, since: datetime, falls: int, cool_down_s: float, now: datetime) -> bool:
     """Tell whether the cool-down is over: `cool_down_s` since the attempt began, doubled with each fall but the first."""
-    return (now - since).total_seconds() >= cool_down_s * 2.0 ** min(max(falls - 1, 0), _MAX_DOUBLINGS)
+    return (now - since).total_seconds() >= cool_down_s * 2.0 ** min(max(falls - 1, 0), MAX_DOUBLINGS)

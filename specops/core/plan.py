@@ -9,11 +9,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Self
 
-from specops.core.ladder import COOL_DOWN_S
+from specops.core.ladder import COOL_DOWN_S, MAX_DOUBLINGS
 from specops.core.outcome import Arm, Kind, Outcome
 from specops.errors import InvalidRecord
 
 PROBE_MIRROR = 0.1  # share of the baseline's requests mirrored after a fallback: live acceptance can't be seen any more
+
+_TIMES = ("evidence_since", "started_at")
 
 
 class StepKind(StrEnum):
@@ -76,7 +78,8 @@ class Rollout:
     nothing was concluded, so who resumes it knows. `is_cleared`: a person allowed new rollouts of a stopped candidate.
     `evidence_since`: outcomes that ended before count for nothing; after a fallback, also the beginning of the cool-down of
     `cool_down_s` seconds. `attempt` counts the attempts to recover. `amendment`: digest of a policy that `amendment_by`
-    proposed and nobody approved yet.
+    proposed and nobody approved yet. `started_at` is when it was started. `trial` counts how often this candidate has been
+    tried, earlier rollouts of it included: see `pass_factor`.
     """
 
     id: str
@@ -104,6 +107,8 @@ class Rollout:
     cool_down_s: float = COOL_DOWN_S
     amendment: str = ""
     amendment_by: str = ""
+    started_at: datetime | None = None
+    trial: int = 1
 
     def __post_init__(self) -> None:
         """Check that the plan can be walked."""
@@ -111,10 +116,12 @@ class Rollout:
             raise InvalidRecord(f"rollout {self.id} is at step {self.step} of {len(self.steps)}")
         if self.baseline == self.candidate:
             raise InvalidRecord(f"rollout {self.id}: baseline and candidate are the same release {self.baseline}")
-        if self.evidence_since is not None and self.evidence_since.tzinfo is None:
-            raise InvalidRecord(f"rollout {self.id} has a time without zone: {self.evidence_since.isoformat()}; use UTC")
-        if min(self.falls, self.max_falls, self.extra_requests, self.attempt) < 0 or not self.cool_down_s >= 0:
-            raise InvalidRecord(f"rollout {self.id} counts {self.falls} of {self.max_falls} falls, {self.extra_requests} extra")
+        for at in (self.evidence_since, self.started_at):
+            if at is not None and at.tzinfo is None:
+                raise InvalidRecord(f"rollout {self.id} has a time without zone: {at.isoformat()}; use UTC")
+        if min(self.falls, self.max_falls, self.extra_requests, self.attempt, self.trial - 1) < 0 or not self.cool_down_s >= 0:
+            counts = f"{self.falls} of {self.max_falls} falls, {self.extra_requests} extra, attempt {self.attempt}"
+            raise InvalidRecord(f"rollout {self.id} counts {counts}, trial {self.trial}, cools {self.cool_down_s} s")
 
     @property
     def current(self) -> Step:
@@ -138,6 +145,21 @@ class Rollout:
         if self.is_terminal:
             return 0.0
         return max(self.current.mirror, PROBE_MIRROR) if self.state is State.FALLEN_BACK else self.current.mirror
+
+    @property
+    def waiting_since(self) -> datetime | None:
+        """From when a check's wait counts: the beginning of the evidence in use, outcomes or none."""
+        return self.evidence_since or self.started_at
+
+    @property
+    def pass_factor(self) -> float:
+        """How many times the usual bar a check must reach to pass: 2 ** (trial - 1).
+
+        A candidate that is worse passes trial j with probability at most alpha / 2 ** (j - 1), so it is ever promoted with
+        probability at most 2 * alpha, however often it is tried (Ville's inequality and the union bound). After a fallback the
+        attempts to recover have a bar of their own (`core.ladder`).
+        """
+        return 1.0 if self.state is State.FALLEN_BACK else 2.0 ** min(self.trial - 1, MAX_DOUBLINGS)
 
     @property
     def required_requests(self) -> int:
@@ -164,20 +186,19 @@ class Rollout:
             extra_requests=0,
             escalated=(),
             knows_inconclusive=False,
+            trial=self.trial + 1,
             reason=reason,
             version=self.version + 1,
         )
 
     def to_record(self) -> dict[str, Any]:
         """Return JSON-ready values; `from_record` is the inverse."""
-        since = self.evidence_since
-        return asdict(self) | {"evidence_since": since.isoformat() if since else None}
+        return asdict(self) | {name: at.isoformat() if (at := getattr(self, name)) else None for name in _TIMES}
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Self:
         """Build a rollout from `to_record` values."""
         steps = tuple(Step(**(s | {"kind": StepKind(s["kind"])})) for s in record["steps"])
         tuples = {name: tuple(record.get(name, ())) for name in ("approved_steps", "escalated")}
-        since = record.get("evidence_since")
-        later = {"state": State(record["state"]), "evidence_since": datetime.fromisoformat(since) if since else None}
-        return cls(**(record | {"steps": steps} | later | tuples))
+        times = {name: datetime.fromisoformat(at) if (at := record.get(name)) else None for name in _TIMES}
+        return cls(**(record | {"steps": steps, "state": State(record["state"])} | times | tuples))

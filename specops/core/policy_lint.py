@@ -12,6 +12,7 @@ from typing import Any
 from specops.core.check import Against, Check, Metric, OnNoData
 from specops.core.check_file import decides, read_check
 from specops.core.guards import PINNED_HIGH, PINNED_LOW
+from specops.core.ladder import Rung
 from specops.core.policy import Policy, parse_policy
 from specops.core.reach import reach
 from specops.errors import PolicyError
@@ -61,6 +62,17 @@ def lint(policy: Policy | Mapping[str, Any], traffic: float | None = None) -> tu
         found += [complaint for judge in _OF_CHECK for complaint in judge(check, f"checks[{i}]")]
         found += _in_time(check, f"checks[{i}]", traffic) if traffic else []
     return tuple(sorted(found, key=lambda c: c.severity is Severity.WARNING))
+
+
+def require_sound(policy: Policy) -> None:
+    """Refuse a policy that must not judge anything.
+
+    Raises:
+        PolicyError: `lint` finds an error in it; names each.
+    """
+    found = [f"{c.path}: {c.message}; {c.way_out}" for c in lint(policy) if c.severity is Severity.ERROR]
+    if found:
+        raise PolicyError(f"policy {policy.name} must not be used: {'; '.join(found)}; see specops policy lint")
 
 
 def _error(path: str, message: str, way_out: str) -> Complaint:
@@ -266,7 +278,13 @@ def _in_time(check: Check, path: str, traffic: float) -> Iterator[Complaint]:
         )  # fmt: skip
 
 
+def _way_out(check: Check, path: str) -> Iterator[Complaint]:
+    if check.on_fail is Rung.ABSTAIN and check.max_wait_s is None and not check.precursor:
+        message = f"a FAIL of check {check.name} holds the step for ever and calls nobody"
+        yield _warning(f"{path}.max_wait", message, "give it a max_wait, after which a person is called")
+
+
 _OF_POLICY: tuple[Callable[[Policy], Iterator[Complaint]], ...] = (
     _budget, _watch, _fatal, _load, _twins, _precursors, _order,
 )  # fmt: skip
-_OF_CHECK: tuple[Callable[[Check, str], Iterator[Complaint]], ...] = (_owner, _limits, _strata, _reach, _silence)
+_OF_CHECK: tuple[Callable[[Check, str], Iterator[Complaint]], ...] = (_owner, _limits, _strata, _reach, _silence, _way_out)

@@ -14,7 +14,7 @@ from specops.core.ladder import Rung
 from specops.core.outcome import Outcome
 from specops.core.plan import Rollout, State, Step, StepKind
 from specops.core.policy import Policy
-from specops.core.rollout import Action, ActionKind, advance
+from specops.core.rollout import Action, ActionKind, advance, may_move
 from specops.core.ruling import rule
 from specops.core.verdict import Result, Verdict
 from specops.core.window import Window, fold
@@ -67,15 +67,20 @@ class Play:
         self.window = fold(self.window, outcome, self.policy, promoted=promoted)
         if rollout.is_terminal:
             return None
-        self.result = glance(self.policy, self.window, promoted=promoted, now=outcome.at)
+        self.result = glance(
+            self.policy, self.window, promoted=promoted, now=outcome.at, waiting_since=rollout.waiting_since,
+            pass_factor=rollout.pass_factor,
+        )  # fmt: skip
         self._warn(outcome, promoted=promoted)
-        if self.result is Result.PENDING or (self.result is Result.PASS and not self._can_climb()):
-            return None
-        return self._act(self.verdict(outcome))
+        could_move = may_move(rollout, self.result, candidate_outcomes=self.window.candidate_outcomes)
+        return self._act(self.verdict(outcome)) if could_move or self.result in _CALLS else None
 
     def verdict(self, outcome: Outcome) -> Verdict:
         """Return the verdict in words as of an outcome's time."""
-        return judge(self.policy, self.window, promoted=self.rollout.state is State.PROMOTED, now=outcome.at)
+        return judge(
+            self.policy, self.window, promoted=self.rollout.state is State.PROMOTED, now=outcome.at,
+            waiting_since=self.rollout.waiting_since, pass_factor=self.rollout.pass_factor,
+        )  # fmt: skip
 
     def restart(self) -> None:
         """Do what a restart of the control process does: evidence goes through its record and back."""
@@ -103,11 +108,3 @@ class Play:
                 ruling = rule(check, track, promoted=promoted, waited_s=(outcome.at - began).total_seconds())
                 if ruling is not None and ruling.result is Result.FAIL:
                     self.alerts[check.name] = self.taken
-
-    def _can_climb(self) -> bool:
-        rollout = self.rollout
-        if rollout.state is not State.RUNNING:
-            return rollout.state is State.FALLEN_BACK
-        has_lived = self.window.candidate_outcomes - rollout.step_began_at >= rollout.required_requests
-        is_open = not rollout.current.gate or rollout.step in rollout.approved_steps
-        return has_lived and is_open and rollout.step + 1 < len(rollout.steps)

@@ -16,13 +16,12 @@ from typing import Any
 
 from specops.core.audit import AuditEntry
 from specops.core.judge import judge
-from specops.core.ladder import PlainHealth
 from specops.core.outcome import Outcome
 from specops.core.plan import Rollout, State
 from specops.core.policy import Policy
 from specops.core.rollout import Action, abort, advance, approve, roll_back
 from specops.core.steer import amend, clear, finish, pause, propose, resume, retry
-from specops.core.verdict import Verdict
+from specops.core.verdict import METHOD, Verdict
 from specops.core.window import Window, fold
 from specops.errors import IllegalTransition, InvalidRecord
 
@@ -131,11 +130,10 @@ class _Player:
     compared: int = 0
     decisions: int = 0
     is_exact: bool = True  # every fold happened where it happened then; false where only a person's time is known
-    plain: PlainHealth = field(default_factory=PlainHealth)
     window: Window = field(init=False)
 
     def __post_init__(self) -> None:
-        self._empty()
+        self.window = Window.empty(self._policy)
 
     def difference(self) -> Difference | None:
         """Do everything again in the order in which it happened, up to the first difference."""
@@ -166,7 +164,7 @@ class _Player:
         verdict, found = self._judge()
         if verdict is None or found is not None:
             return found
-        action = advance(self.rollout, verdict, candidate_outcomes=self.window.candidate_outcomes, plain=self.plain)
+        action = advance(self.rollout, verdict, candidate_outcomes=self.window.candidate_outcomes)
         self.decisions += 1
         self._follow(action.rollout)
         return first_difference(_of(said, _DECIDED), _decided(action), where)
@@ -175,6 +173,7 @@ class _Player:
         while self.compared < len(self.story.verdicts):
             record = self.story.verdicts[self.compared]
             begins_anew = record["outcomes"] < self.window.outcomes or record["policy_digest"] != self.rollout.policy_digest
+            begins_anew |= record.get("pass_factor", 1.0) > self.rollout.pass_factor
             if _at(record) > entry.at or begins_anew or (record["outcomes"], _at(record)) in self._decisive:
                 return None
             if (found := self._judge()[1]) is not None:
@@ -205,12 +204,17 @@ class _Player:
         if self.window.outcomes != record["outcomes"]:
             stored, there = f"after {record['outcomes']} outcomes", f"{self.window.outcomes} outcomes there are"
             return None, Difference(where=where, stored=stored, replayed=there)
+        at = _at(record)
+        if record.get("method", 1) != METHOD:
+            stored = f"method {record.get('method', 1)}: replay it with the version of specops that judged it"
+            return None, Difference(where=where, stored=stored, replayed=f"method {METHOD}")
         if record["policy_digest"] != self.rollout.policy_digest:
             by, then = str(record["policy_digest"])[:12], self.rollout.policy_digest[:12]
             return None, Difference(where=f"{where}.policy_digest", stored=by, replayed=then)
         verdict = judge(
-            self._policy, self.window, promoted=self.rollout.state is State.PROMOTED, now=_at(record),
+            self._policy, self.window, promoted=self.rollout.state is State.PROMOTED, now=at,
             data_errors=_complaints(record, "data"), sources=_complaints(record, "source"),
+            waiting_since=self.rollout.waiting_since, pass_factor=self.rollout.pass_factor,
         )  # fmt: skip
         return verdict, first_difference(record, _json(verdict.to_record()), where)
 
@@ -219,8 +223,6 @@ class _Player:
         self.position += 1
         if not self.rollout.counts(outcome):
             return
-        if self.rollout.state is State.FALLEN_BACK:
-            self.plain = self.plain.after(outcome)
         self.window = fold(self.window, outcome, self._policy, promoted=self.rollout.state is State.PROMOTED)
 
     def _end(self) -> Difference | None:
@@ -235,15 +237,9 @@ class _Player:
         return first_difference(self.story.window, _json(self.window.to_record()), "evidence")
 
     def _follow(self, rollout: Rollout) -> None:
-        begins_anew = rollout.evidence != self.rollout.evidence
-        if rollout.state is not State.FALLEN_BACK:
-            self.plain = PlainHealth()
-        self.rollout = rollout
-        if begins_anew:
-            self._empty()
-
-    def _empty(self) -> None:
-        self.window = Window.empty(self._policy)
+        before, self.rollout = self.rollout, rollout
+        if rollout.evidence != before.evidence:
+            self.window = Window.empty(self._policy, plain=self.window.plain)
 
     @property
     def _decisive(self) -> set[tuple[int, datetime]]:
@@ -268,7 +264,7 @@ def _as_started(rollout: Rollout, started: AuditEntry) -> Rollout:
     return Rollout(
         id=rollout.id, baseline=rollout.baseline, candidate=rollout.candidate, policy_digest=started.payload["policy"],
         pipeline=rollout.pipeline, steps=rollout.steps, requested_by=started.actor, max_falls=rollout.max_falls,
-        cool_down_s=rollout.cool_down_s,
+        cool_down_s=rollout.cool_down_s, started_at=started.at, trial=started.payload.get("trial", 1),
     )  # fmt: skip
 
 

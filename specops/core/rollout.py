@@ -10,16 +10,17 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from specops.core.ladder import RUNG_SEVERITY, PlainHealth, Rung, has_recovered, is_cool
+from specops.core.ladder import RUNG_SEVERITY, Rung, has_recovered, is_cool
 from specops.core.plan import PROBE_MIRROR, TERMINAL, Rollout, State, Step, StepKind
 from specops.core.verdict import Result, Verdict
 from specops.errors import IllegalTransition
 
 __all__ = [
     "PROBE_MIRROR", "TERMINAL", "Action", "ActionKind", "Rollout", "State", "Step", "StepKind", "abort", "advance", "approve",
-    "roll_back",
+    "may_move", "roll_back",
 ]  # fmt: skip
-PLAIN, RECOVERY = "fallback:plain", "fallback:recovery"  # what a person is called about, beside the names of checks
+RECOVERY = "fallback:recovery"  # what a person is called about, beside the names of checks
+
 
 class ActionKind(StrEnum):
     """What is to be done to traffic."""
@@ -47,13 +48,13 @@ class Action:
     about: str = ""
 
 
-def advance(rollout: Rollout, verdict: Verdict, *, candidate_outcomes: int, plain: PlainHealth | None = None) -> Action:
+def advance(rollout: Rollout, verdict: Verdict, *, candidate_outcomes: int) -> Action:
     """Decide the next action from the rollout and the newest verdict.
 
     1. A terminal rollout holds.
     2. FAIL takes its rung of the ladder from every other state.
     3. A fallen-back rollout waits to recover, a paused one for a person.
-    4. INCONCLUSIVE pauses a trial, once per step: who resumes it knows that. Anything else but PASS holds.
+    4. A check that has waited too long pauses a trial, once per step: who resumes it knows that. Anything else but PASS holds.
     5. A step with too few requests or a closed gate holds.
     6. PASS moves one step on; entering the watch step promotes. The watch step itself ends only by hand.
 
@@ -61,32 +62,57 @@ def advance(rollout: Rollout, verdict: Verdict, *, candidate_outcomes: int, plai
         rollout: the rollout as stored.
         verdict: the policy's verdict on all evidence so far.
         candidate_outcomes: outcomes of the candidate so far, shadow included.
-        plain: how the baseline itself has done since a fallback.
     """
     if rollout.is_terminal:
         return _hold(rollout, f"rollout is {rollout.state}")
     if verdict.result is Result.FAIL:
-        return _descend(rollout, verdict, candidate_outcomes, plain)
+        return _descend(rollout, verdict, candidate_outcomes)
     if rollout.state is State.FALLEN_BACK:
-        return _wait_to_recover(rollout, verdict, plain)
+        return _wait_to_recover(rollout, verdict)
     if rollout.state is State.PAUSED:
         return _hold(rollout, f"rollout is {rollout.state}")
-    if verdict.result is Result.INCONCLUSIVE and rollout.state is State.RUNNING and not rollout.knows_inconclusive:
-        return _move(rollout, ActionKind.PAUSE, verdict.reason, state=State.PAUSED, knows_inconclusive=True)
+    if verdict.result is Result.INCONCLUSIVE:
+        return _wait(rollout, verdict)
     if verdict.result is not Result.PASS:
         return _hold(rollout, verdict.reason or f"verdict {verdict.result}")
     return _climb(rollout, verdict, candidate_outcomes)
 
 
-def _climb(rollout: Rollout, verdict: Verdict, candidate_outcomes: int) -> Action:
-    """Take the next step on PASS, if the present one was lived through and its gate is open."""
+def may_move(rollout: Rollout, result: Result, *, candidate_outcomes: int) -> bool:
+    """Tell from the result alone whether `advance` could do anything but hold; True also where only the verdict tells."""
+    if rollout.is_terminal:
+        return False
+    if result is Result.FAIL or rollout.state is State.FALLEN_BACK:
+        return True
+    if rollout.state is State.PAUSED:
+        return False
+    if result is Result.INCONCLUSIVE:
+        return rollout.state is State.RUNNING and not rollout.knows_inconclusive
+    return result is Result.PASS and not _blocked(rollout, candidate_outcomes)
+
+
+def _blocked(rollout: Rollout, candidate_outcomes: int) -> str:
+    """Return what keeps a PASS from the next step, or nothing."""
     seen = candidate_outcomes - rollout.step_began_at
     if seen < rollout.required_requests:
-        return _hold(rollout, f"{seen} of {rollout.required_requests} requests")
+        return f"{seen} of {rollout.required_requests} requests"
     if rollout.current.gate and rollout.step not in rollout.approved_steps:
-        return _hold(rollout, "waits for approval")
-    if rollout.step + 1 == len(rollout.steps):
-        return _hold(rollout, "last step, watching")
+        return "waits for approval"
+    return "last step, watching" if rollout.step + 1 == len(rollout.steps) else ""
+
+
+def _wait(rollout: Rollout, verdict: Verdict) -> Action:
+    """Hold, but not for ever: a trial is paused when a check has waited longer than it may."""
+    if not verdict.overdue or rollout.state is not State.RUNNING or rollout.knows_inconclusive:
+        return _hold(rollout, verdict.reason)
+    why = "; ".join(f.reason for f in verdict.overdue)
+    return _move(rollout, ActionKind.PAUSE, why, state=State.PAUSED, knows_inconclusive=True)
+
+
+def _climb(rollout: Rollout, verdict: Verdict, candidate_outcomes: int) -> Action:
+    """Take the next step on PASS, if the present one was lived through and its gate is open."""
+    if blocked := _blocked(rollout, candidate_outcomes):
+        return _hold(rollout, blocked)
     is_last = rollout.steps[rollout.step + 1].kind is StepKind.WATCH
     return _move(
         rollout,
@@ -100,11 +126,11 @@ def _climb(rollout: Rollout, verdict: Verdict, candidate_outcomes: int) -> Actio
     )
 
 
-def _descend(rollout: Rollout, verdict: Verdict, candidate_outcomes: int, plain: PlainHealth | None) -> Action:
+def _descend(rollout: Rollout, verdict: Verdict, candidate_outcomes: int) -> Action:
     """Take the rung that the failed checks ask for; once fallen back, only a harder one than that."""
     rung = verdict.action or Rung.ROLL_BACK
     if rollout.state is State.FALLEN_BACK and RUNG_SEVERITY[rung] <= RUNG_SEVERITY[Rung.FALLBACK]:
-        return _wait_to_recover(rollout, verdict, plain)
+        return _wait_to_recover(rollout, verdict)
     match rung:
         case Rung.ROLL_BACK:
             return roll_back(rollout, reason=verdict.reason)
@@ -116,9 +142,9 @@ def _descend(rollout: Rollout, verdict: Verdict, candidate_outcomes: int, plain:
             extra = rollout.current.min_requests
             return _move(rollout, ActionKind.ASK_MORE, f"asks for {extra} more: {verdict.reason}", extra_requests=extra)
         case Rung.ABSTAIN:
-            return _hold(rollout, verdict.reason)
+            return _wait(rollout, verdict)
         case Rung.ASK_MORE if candidate_outcomes - rollout.step_began_at < rollout.required_requests:
-            return _hold(rollout, verdict.reason)
+            return _wait(rollout, verdict)
         case _:
             return _escalate(rollout, verdict)
 
@@ -130,12 +156,8 @@ def _fall_back(rollout: Rollout, rung: Rung, verdict: Verdict) -> Action:
     return _probe(rollout, ActionKind.FALL_BACK, verdict, why, state=State.FALLEN_BACK, falls=rollout.falls + 1)
 
 
-def _wait_to_recover(rollout: Rollout, verdict: Verdict, plain: PlainHealth | None) -> Action:
-    """Decide for a rollout without live share, from mirrored requests since the fall and from the baseline's own errors."""
-    if plain is not None and plain.is_unhealthy:
-        called = _call(rollout, (PLAIN,), f"the fallback itself is not healthy: {plain.text}")
-        if called.kind is not ActionKind.HOLD:
-            return called
+def _wait_to_recover(rollout: Rollout, verdict: Verdict) -> Action:
+    """Decide for a rollout without live share, from mirrored requests since the fall."""
     if rollout.falls > rollout.max_falls:
         why = f"fell back {rollout.falls} times, {rollout.max_falls} may recover; end it by hand"
         return _call(rollout, (RECOVERY,), why)

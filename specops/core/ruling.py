@@ -8,7 +8,7 @@ has lasted longer than the check may wait. Promoted: FAIL when the detector reac
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specops.core.check import Against, Check, Metric, OnNoData
 from specops.core.track import Track
@@ -28,16 +28,19 @@ class Ruling:
     bar: float
     pass_e: float | None
     sentence: Sentence
+    pass_bar: float | None = None
+    overdue: bool = False
 
 
-def rule(check: Check, track: Track, *, promoted: bool, waited_s: float) -> Ruling | None:
+def rule(check: Check, track: Track, *, promoted: bool, waited_s: float, pass_factor: float = 1.0) -> Ruling | None:
     """Return what a check says, or None where it has nothing to say at this stage.
 
     Args:
         check: the rule.
         track: its evidence.
         promoted: judge by the detector.
-        waited_s: seconds since the evidence, or the step, began.
+        waited_s: seconds since the evidence began.
+        pass_factor: how many times its usual bar the check must reach to pass (`core.plan`).
     """
     if check.metric is Metric.SPLIT:
         return None if promoted else _split(check, track)
@@ -45,8 +48,8 @@ def rule(check: Check, track: Track, *, promoted: bool, waited_s: float) -> Ruli
         if check.against is not Against.LIMIT and track.promoted.n == 0:
             return None  # nothing to compare with: all traffic is the candidate's
         return None if check.is_rival else _watched(check, track)
-    ruling = _on_trial(check, track)
-    if ruling.result is Result.PENDING and check.max_wait_s is not None and waited_s > check.max_wait_s:
+    ruling = _on_trial(check, track, pass_factor * check.pass_threshold)
+    if ruling.result is not Result.PASS and check.max_wait_s is not None and waited_s > check.max_wait_s:
         return _overdue(check, ruling, waited_s)
     return ruling
 
@@ -62,11 +65,11 @@ def _pass_e(check: Check, track: Track) -> float:
     return track.non_inferior.e_value if track.strata is None else track.strata.pass_e(check.min_requests)
 
 
-def _on_trial(check: Check, track: Track) -> Ruling:
+def _on_trial(check: Check, track: Track, pass_bar: float) -> Ruling:
     n, peak, pass_e = track.moments.n, gate_peak(track), _pass_e(check, track)
 
     def ruling(result: Result, sentence: Sentence) -> Ruling:
-        return Ruling(result, n, peak, check.fail_threshold, pass_e, sentence)
+        return Ruling(result, n, peak, check.fail_threshold, pass_e, sentence, pass_bar)
 
     if peak >= check.fail_threshold:
         return ruling(
@@ -80,20 +83,20 @@ def _on_trial(check: Check, track: Track) -> Ruling:
         return ruling(silence, lambda _: _silence_text(check, track, n))
     if n < check.min_requests:
         return ruling(Result.PENDING, lambda measured: f"{measured}: {n} of {check.min_requests} requests with {check.metric}")
-    if pass_e >= check.pass_threshold:
+    if pass_e >= pass_bar:
         side = "above" if check.null is Null.AT_LEAST else "below"
         return ruling(
             Result.PASS,
             lambda measured: (
                 f"{measured} is {side} {check.pass_at:g}{_claimed(check, track)}: "
-                f"e-value {pass_e:.2g} >= {check.pass_threshold:.4g} after {n} requests"
+                f"e-value {pass_e:.2g} >= {pass_bar:.4g} after {n} requests"
             ),
         )
     return ruling(
         Result.PENDING,
         lambda measured: (
             f"{measured} is undecided after {n} requests: against {_bar_text(check)} e-value {peak:.2g} < "
-            f"{check.fail_threshold:.4g}, for {check.pass_at:g} e-value {pass_e:.2g} < {check.pass_threshold:.4g}"
+            f"{check.fail_threshold:.4g}, for {check.pass_at:g} e-value {pass_e:.2g} < {pass_bar:.4g}"
         ),
     )
 
@@ -138,9 +141,9 @@ def _split(check: Check, track: Track) -> Ruling | None:
 
 def _overdue(check: Check, ruling: Ruling, waited_s: float) -> Ruling:
     hours, limit = waited_s / 3600.0, (check.max_wait_s or 0.0) / 3600.0
-    return Ruling(
-        Result.INCONCLUSIVE, ruling.n, ruling.e_value, ruling.bar, ruling.pass_e,
-        lambda measured: f"{ruling.sentence(measured)}; waited {hours:.1f} h of {limit:.1f} h, a person must decide",
+    return replace(
+        ruling, result=Result.INCONCLUSIVE if ruling.result is Result.PENDING else ruling.result, overdue=True,
+        sentence=lambda measured: f"{ruling.sentence(measured)}; waited {hours:.1f} h of {limit:.1f} h, a person must decide",
     )  # fmt: skip
 
 

@@ -123,6 +123,7 @@ def amend(rollout: Rollout, *, digest: str, actor: str, at: datetime) -> Rollout
         escalated=(),
         knows_inconclusive=False,
         attempt=rollout.attempt + (rollout.state is State.FALLEN_BACK),
+        trial=rollout.trial + 1,
         version=rollout.version + 1,
     )
 

@@ -18,6 +18,7 @@ class Result(StrEnum):
     FAIL = "FAIL"
 
 
+METHOD = 2  # grows when the same outcomes under the same policy would give other numbers; replay compares it first
 SEVERITY = {result: rank for rank, result in enumerate(Result)}
 
 
@@ -45,7 +46,8 @@ class Finding:
     `e_value` speaks against the check's null ("the candidate is fine" for a guard); it fails at `e_threshold`.
     `pass_e_value` speaks against "the candidate is worse than the limit"; the check passes at `pass_threshold`.
     `low`, `high`: anytime-valid confidence sequence of `estimate`. Unit of all three: `unit`.
-    `action` is what a FAIL of this check asks for. A `precursor` alerts and never decides.
+    `action` is what a FAIL of this check asks for. A `precursor` alerts and never decides. `overdue`: it has not passed, and
+    has waited longer than its `max_wait`.
     """
 
     check: str
@@ -66,17 +68,23 @@ class Finding:
     action: Rung = Rung.ROLL_BACK
     precursor: bool = False
     strata: tuple[StratumFigure, ...] = ()
+    overdue: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The worst of the findings that decide, the policy that judged, and the outcome count at which it did."""
+    """The worst of the findings that decide, the policy and the version of the method that judged, and the outcome count.
+
+    `pass_factor`: how many times its usual bar each check had to reach to pass.
+    """
 
     result: Result
     findings: tuple[Finding, ...]
     policy_digest: str
     outcomes: int
     at: datetime
+    pass_factor: float = 1.0
+    method: int = METHOD
 
     @property
     def deciding(self) -> tuple[Finding, ...]:
@@ -92,6 +100,11 @@ class Verdict:
     def action(self) -> Rung | None:
         """What a FAIL asks for: the most severe rung among the findings that decided; None for any other result."""
         return most_severe(f.action for f in self.deciding) if self.result is Result.FAIL else None
+
+    @property
+    def overdue(self) -> tuple[Finding, ...]:
+        """Findings that may not be waited for any longer, whatever else the verdict says."""
+        return tuple(f for f in self.findings if f.overdue and not f.precursor)
 
     @property
     def precursors(self) -> tuple[Finding, ...]:

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from specops.core.check import Against, Check, Metric
 from specops.core.guards import Pinned
+from specops.core.ladder import PlainHealth
 from specops.core.outcome import Arm, Finish, Kind, Outcome
 from specops.core.pairing import Halves, is_half
 from specops.core.policy import Policy
@@ -34,6 +35,7 @@ class Window:
 
     `began_at` is the end of the first outcome: waits count from it. `halves` wait for the other answer to their request.
     `share` of live requests is in force since `share_since`, as far as outcomes tell (`core.rival`); None without such checks.
+    `plain` is how the baseline itself does.
     """
 
     policy_digest: str
@@ -51,11 +53,13 @@ class Window:
     halves: Halves = field(default_factory=Halves)
     share: float | None = None
     share_since: datetime | None = None
+    plain: PlainHealth = field(default_factory=PlainHealth)
 
     @classmethod
-    def empty(cls, policy: Policy) -> Self:
-        """Return the window before the first outcome."""
-        return cls(policy_digest=policy.digest, tracks=tuple(Track.start(check) for check in policy.checks))
+    def empty(cls, policy: Policy, *, plain: PlainHealth | None = None) -> Self:
+        """Return the window before the first outcome; the baseline's health outlives the evidence about a candidate."""
+        tracks = tuple(Track.start(check) for check in policy.checks)
+        return cls(policy_digest=policy.digest, tracks=tracks, plain=plain or PlainHealth())
 
     @property
     def positions(self) -> tuple[float, ...]:
@@ -83,9 +87,10 @@ class Window:
             "halves": self.halves.to_record(),
             "share": self.share,
             "share_since": self.share_since.isoformat() if self.share_since else None,
+            "plain": asdict(self.plain),
         }
-        plain = ("policy_digest", "outcomes", "candidate_outcomes", "promoted_outcomes", "with_acceptance")
-        return {name: getattr(self, name) for name in plain} | counts | parts | later
+        as_is = ("policy_digest", "outcomes", "candidate_outcomes", "promoted_outcomes", "with_acceptance")
+        return {name: getattr(self, name) for name in as_is} | counts | parts | later
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Self:
@@ -105,6 +110,7 @@ class Window:
                 "halves": Halves.from_record(record.get("halves", ())),
                 "share": None if share is None else float(share),
                 "share_since": datetime.fromisoformat(since) if since else None,
+                "plain": PlainHealth(**record.get("plain", {})),
             }
             return cls(**(record | counts | sums | later | {"tracks": tracks}))
         except (AttributeError, KeyError, TypeError, ValueError) as exc:
@@ -170,6 +176,7 @@ def fold(window: Window, outcome: Outcome, policy: Policy, *, promoted: bool) ->
         halves=halves,
         share=share,
         share_since=since,
+        plain=window.plain.after(outcome) if outcome.arm is Arm.BASELINE else window.plain,
     )
 
 

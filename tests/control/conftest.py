@@ -48,12 +48,13 @@ class Page:
 
 @dataclass(slots=True)
 class Ring:
-    """Implements `control.ports.Gateway` in memory. `limit` cuts polls; `is_down` refuses every call."""
+    """Implements `control.ports.Gateway` in memory. `limit` cuts polls; `is_down` refuses every call, `refuses` commands."""
 
     limit: int = 500
     epoch: str = "e1"
     dropped: int = 0
     is_down: bool = False
+    refuses: bool = False
     tripped: str | None = None
     outcomes: list[Outcome] = field(default_factory=list)
     routes: list = field(default_factory=list)
@@ -64,8 +65,10 @@ class Ring:
         return self.routes[-1]
 
     def put_route(self, route):
-        """Follow a route."""
+        """Follow a route, unless commands don't come through."""
         self._answer()
+        if self.refuses:
+            raise GatewayUnavailable("no answer to a command; start it")
         self.routes.append(route)
 
     def poll(self, after, epoch, wait_s):
@@ -78,7 +81,8 @@ class Ring:
     def status(self):
         """Say which route is in force."""
         self._answer()
-        return {"route": self.route.to_record() if self.routes else None, "tripped": self.tripped}
+        share = self.route.weight if self.routes else None
+        return {"route": self.route.to_record() if self.routes else None, "tripped": self.tripped, "effective_weight": share}
 
     def _answer(self):
         if self.is_down:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specops.control import rollouts
-from specops.control.act import LEASE_S
+from specops.control.act import LEASE_S, SILENT_S
 from specops.control.replay import replay_rollout
 from specops.core.judge import judge
 from specops.core.outcome import Finish
@@ -279,6 +279,59 @@ def test_an_absent_gateway_changes_nothing(controller, ring, store, everything):
     with pytest.raises(GatewayUnavailable):
         controller.pass_once()
     assert everything(store) == before
+
+
+def test_a_gateway_that_stays_away_holds_and_calls_once(controller, ring, store, clock, healthy):
+    """A broken source is ERROR: nothing moves, somebody hears of it after ten seconds, and again when it is over."""
+    ring.outcomes += healthy(3)
+    controller.pass_once()
+    ring.is_down = True
+    for _ in range(4):
+        with pytest.raises(GatewayUnavailable):
+            controller.pass_once()
+        clock.pass_s(SILENT_S / 2)
+    ring.is_down = False
+    controller.pass_once()
+
+    with store.read() as unit:
+        began, ended = [m.payload for m in unit.outbox.due(clock()) if m.kind == "alert"]
+        results = [v["result"] for v in unit.verdicts.of("ro-1")]
+    assert (began["labels"]["alertname"], began["labels"]["check"]) == ("SpecopsEvidenceUnusable", "source")
+    assert "endsAt" in ended
+    assert results == ["PENDING", "ERROR", "PENDING"]
+    assert controller.rollout.state is State.RUNNING
+
+
+def test_silence_from_the_first_day_pauses(store, ring, clock, begin, make_controller):
+    """Without any outcome the wait counts from the start of the rollout."""
+    text = LADDER.format(rung="roll_back").replace("alpha: 0.01", "alpha: 0.01\nmax_wait: 1h")
+    rules = parse_policy(yaml.safe_load(text))
+    begin(store, policy=rules, policy_text=text)
+    loop = make_controller(store, ring, policy=rules)
+    loop.resume()
+
+    assert loop.pass_once() is None
+    clock.pass_s(3601)
+    assert loop.pass_once().kind is ActionKind.PAUSE
+    assert replay_rollout(store, "ro-1").difference is None
+
+
+def test_a_route_that_the_gateway_does_not_take_calls_a_person(controller, ring, store, clock, collapsed):
+    """Decided is not done: the alert stands until the route is in force, and how long that took is kept."""
+    ring.outcomes += collapsed(40)
+    ring.refuses = True
+    with pytest.raises(GatewayUnavailable):
+        controller.pass_once()
+    clock.pass_s(2.5)
+    ring.refuses = False
+    controller.pass_once()
+
+    with store.read() as unit:
+        alerts = [m.payload for m in unit.outbox.due(clock()) if m.kind == "alert"]
+        *_, route = [e["payload"] for e in unit.evidence.of("ro-1") if e["kind"] == "route"]
+    late = [a for a in alerts if a["labels"]["alertname"] == "SpecopsRouteNotInForce"]
+    assert ["endsAt" in a for a in late] == [False, True]
+    assert (route["weight"], route["in_force_after_s"], ring.route.weight) == (0.0, 2.5, 0.0)
 
 
 def test_resume_says_that_the_gateway_is_absent(store, ring, begin, make_controller):

@@ -169,7 +169,7 @@ def test_an_alarm_stays_open_while_any_finding_is_an_error(store, ring, begin, m
     ring.outcomes += collapsed(40)
     loop.pass_once()
 
-    assert owed() == [("SpecopsEvidenceUnusable", "data", False)]
+    assert owed() == [("SpecopsEvidenceUnusable", "source", False)]
 
 
 def test_each_failing_check_calls_its_own_owner_once(store, ring, begin, make_controller, make_outcome, collapsed, owed):

@@ -112,19 +112,28 @@ def test_bad_mirrored_answers_keep_it_down(fallen, store, ring, clock, mirrored,
     assert tags(store)[-1] == "rollout:recovery:retried"
 
 
-def test_a_sick_baseline_calls_its_requester(fallen, store, ring, clock, plain):
-    """Errors of plain itself since the fallback: one call, whatever comes after."""
+def test_a_sick_baseline_calls_its_requester_until_it_is_well(fallen, store, ring, clock, plain, make_controller):
+    """Errors of plain itself while fallen back: one call, kept through a restart, ended after 20 good answers in a row."""
     broken = {"finish": Finish.ERROR, "error": "engine_error"}
     ring.outcomes += [*plain(3, **broken), *plain(1, finish=Finish.ABORT), *plain(2, **broken), *plain(9, **broken)]
+    assert fallen.pass_once() is None
+    heir = make_controller(store, ring, policy=fallen.policy)
+    heir.resume()
+    ring.outcomes += plain(19)
+    heir.pass_once()
 
-    assert fallen.pass_once().kind is ActionKind.ESCALATE
-
-    assert fallen.rollout.state is State.FALLEN_BACK
+    assert heir.rollout.state is State.FALLEN_BACK
     with store.read() as unit:
         _fallen, call = [m.payload for m in unit.outbox.due(clock()) if m.kind == "alert"]
-    assert call["labels"]["alertname"] == "SpecopsNeedsPerson"
+    assert call["labels"]["alertname"] == "SpecopsBaselineUnhealthy"
     assert (call["labels"]["check"], call["annotations"]["owner"]) == ("fallback:plain", "ann")
-    assert "5 of 5 requests of the baseline" in call["annotations"]["description"]
+    assert "14 requests of the baseline failed, the last 14 in a row" in call["annotations"]["description"]
+
+    ring.outcomes += plain(1)
+    heir.pass_once()
+    with store.read() as unit:
+        *_, ended = [m.payload for m in unit.outbox.due(clock()) if m.kind == "alert"]
+    assert (ended["labels"], "endsAt" in ended) == (call["labels"], True)
 
 
 def test_a_healthy_baseline_calls_nobody(fallen, ring, plain):

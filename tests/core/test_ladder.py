@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from specops.core import steer
 from specops.core.ladder import Rung, most_severe
-from specops.core.rollout import PROBE_MIRROR, TERMINAL, ActionKind, Rollout, State, Step, StepKind, advance, approve
+from specops.core.rollout import PROBE_MIRROR, TERMINAL, ActionKind, Rollout, State, Step, StepKind, advance, approve, may_move
 from specops.core.verdict import Result
 from specops.errors import IllegalTransition, InvalidRecord
 
@@ -21,16 +21,18 @@ T0 = datetime(2026, 1, 2, tzinfo=UTC)
 LONG = timedelta(days=1)
 
 
-def failing(rung, check="latency", at=T0):
+def failing(rung, check="latency", at=T0, *, is_overdue=False):
     """Return a FAIL that asks for a rung; `advance` reads no more of a verdict than this."""
-    finding = SimpleNamespace(check=check, action=rung, pass_e_value=None, pass_threshold=None)
-    return SimpleNamespace(result=Result.FAIL, reason="too slow", deciding=(finding,), action=rung, at=at)
+    finding = SimpleNamespace(check=check, action=rung, pass_e_value=None, pass_threshold=None, reason="late")
+    overdue = (finding,) if is_overdue else ()
+    return SimpleNamespace(result=Result.FAIL, reason="too slow", deciding=(finding,), action=rung, at=at, overdue=overdue)
 
 
 def saying(result, *e_values, at=T0):
     """Return a verdict whose findings pass at 100, with these e-values."""
     deciding = tuple(SimpleNamespace(check="latency", pass_e_value=e, pass_threshold=100.0) for e in e_values)
-    return SimpleNamespace(result=result, reason="", deciding=deciding, action=None, at=at)
+    overdue = (SimpleNamespace(reason="late"),) if result is Result.INCONCLUSIVE else ()
+    return SimpleNamespace(result=result, reason="", deciding=deciding, action=None, at=at, overdue=overdue)
 
 
 def test_the_most_severe_rung_wins():
@@ -72,6 +74,17 @@ def test_abstain_holds(make_rollout):
     rollout = make_rollout(1)
 
     assert advance(rollout, failing(Rung.ABSTAIN), candidate_outcomes=99).rollout == rollout
+
+
+@pytest.mark.parametrize("rung", [Rung.ABSTAIN, Rung.ASK_MORE])
+def test_a_step_that_fails_and_holds_is_paused_when_the_wait_is_over(make_rollout, rung):
+    """Silence must end: somebody hears of it once, and who resumes it knows."""
+    rollout = make_rollout(1, extra_requests=20)
+    paused = advance(rollout, failing(rung, is_overdue=True), candidate_outcomes=1)
+
+    assert (paused.kind, paused.rollout.state, paused.reason) == (ActionKind.PAUSE, State.PAUSED, "late")
+    resumed = steer.resume(paused.rollout, reason="known")
+    assert advance(resumed, failing(rung, is_overdue=True), candidate_outcomes=1).rollout == resumed
 
 
 def test_more_evidence_is_asked_for_once_then_a_person(make_rollout):
@@ -203,6 +216,7 @@ def _apply(rollout, act, seen):
         at = T0 + timedelta(seconds=100 * seen)  # so that cool-downs end now and then
         verdict = failing(act, at=at) if isinstance(act, Rung) else saying(act, 9e9, at=at)
         after = advance(rollout, verdict, candidate_outcomes=seen)
+        assert may_move(rollout, verdict.result, candidate_outcomes=seen) or after.kind is ActionKind.HOLD
         climbed = after.kind in {ActionKind.ADVANCE, ActionKind.PROMOTE, ActionKind.RECOVER}
         again = advance(after.rollout, verdict, candidate_outcomes=seen)
         assert climbed or again.kind in {ActionKind.HOLD, ActionKind.ESCALATE}

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from specops.core.ladder import COOL_DOWN_S, PlainHealth, Rung, has_recovered, is_cool
 from specops.core.outcome import Arm, Finish, Kind
 from specops.core.policy import parse_policy
-from specops.core.rollout import PLAIN, RECOVERY, ActionKind, Rollout, State, advance
+from specops.core.rollout import RECOVERY, ActionKind, Rollout, State, advance
 from specops.core.track import Track
 from specops.core.verdict import Result
 
 T0 = datetime(2026, 1, 2, tzinfo=UTC)
 COOL = T0 + timedelta(seconds=COOL_DOWN_S)
-SICK = PlainHealth(requests=9, errors=5, in_a_row=5)
 
 
 def say(result, at=COOL, e_value=None, check="latency", rung=None):
@@ -87,21 +86,11 @@ def test_after_the_last_fall_a_person_is_called_once(fallen):
     assert advance(called.rollout, say(Result.PASS, e_value=9e9), candidate_outcomes=51).kind is ActionKind.HOLD
 
 
-def test_a_sick_baseline_calls_a_person_once(fallen):
-    """Falling back did not help; the traffic stays, and a recovery is still possible."""
-    called = advance(fallen, say(Result.FAIL, at=T0, rung=Rung.FALLBACK), candidate_outcomes=5, plain=SICK)
-
-    assert (called.kind, called.about) == (ActionKind.ESCALATE, PLAIN)
-    assert "the fallback itself is not healthy: 5 of 9 requests" in called.reason
-    again = advance(called.rollout, say(Result.PASS, e_value=2000.0), candidate_outcomes=5, plain=SICK)
-    assert again.kind is ActionKind.RECOVER
-
-
 def test_a_harder_rung_needs_no_baseline_and_no_cool_down(fallen):
     """FAIL of a check that rolls back ends it at once."""
     verdict = say(Result.FAIL, at=T0, rung=Rung.ROLL_BACK)
 
-    assert advance(fallen, verdict, candidate_outcomes=1, plain=SICK).kind is ActionKind.ROLL_BACK
+    assert advance(fallen, verdict, candidate_outcomes=1).kind is ActionKind.ROLL_BACK
 
 
 def test_a_fall_of_an_older_release_waits_for_a_person(make_rollout):
@@ -123,16 +112,15 @@ def test_stragglers_and_old_outcomes_are_no_evidence(fallen, make_outcome):
 @pytest.mark.parametrize(
     ("errors", "is_unhealthy"),
     [([True] * 4, False), ([True] * 5, True), ([True] * 4 + [False] + [True] * 4, False), ([True, False, False] * 9, True),
-     ([True, *[False] * 3] * 9, False)],
+     ([True, *[False] * 4] * 9, False), ([True] * 5 + [False] * 19, True), ([True] * 5 + [False] * 20, False)],
 )  # fmt: skip
 def test_the_baseline_is_sick_by_a_row_or_by_a_share(errors, is_unhealthy):
-    """Five in a row, or over a quarter of twenty or more."""
+    """Five in a row, or over a quarter of twenty or more; until twenty good ones in a row."""
     plain = PlainHealth()
     for is_error in errors:
         plain = plain.seen(is_error=is_error)
 
     assert plain.is_unhealthy is is_unhealthy
-    assert (plain.requests, plain.errors) == (len(errors), sum(errors))
 
 
 @pytest.mark.parametrize(
