@@ -185,6 +185,7 @@ def _acceptance(
 ) -> tuple[tuple[m.AcceptancePoint, ...], int | None]:
     """Fold again what was folded live, so that the band shown is the band that decided."""
     from specops.core.judge import judge  # noqa: PLC0415
+    from specops.core.ladder import Terms  # noqa: PLC0415
 
     promotion = next((e.payload["outcomes"] for e in entries if e.tag == "rollout:release:promoted"), None)
     deciding = next((e.payload.get("deciding_request") for e in entries if e.tag in _ENDED), None)
@@ -199,7 +200,7 @@ def _acceptance(
         finding = next(
             (
                 f
-                for f in judge(policy, window, promoted=promoted, now=outcome.at).findings
+                for f in judge(policy, window, terms=Terms(promoted=promoted), now=outcome.at).findings
                 if f.metric == Metric.ACCEPTANCE_RATE
             ),
             None,

@@ -244,18 +244,10 @@ class Controller:
         return folded(verdict, advance(current, verdict, candidate_outcomes=window.candidate_outcomes))
 
     def _glance(self, window: Window, errors: tuple[str, ...], sources: tuple[str, ...], now: datetime) -> Result:
-        rollout = self._rollout
-        return glance(
-            self.policy, window, promoted=rollout.state is State.PROMOTED, now=now, data_errors=errors, sources=sources,
-            waiting_since=rollout.waiting_since, pass_factor=rollout.pass_factor,
-        )  # fmt: skip
+        return glance(self.policy, window, terms=self._rollout.terms, now=now, data_errors=errors, sources=sources)
 
     def _judge(self, window: Window, errors: tuple[str, ...], sources: tuple[str, ...], now: datetime) -> Verdict:
-        rollout = self._rollout
-        return judge(
-            self.policy, window, promoted=rollout.state is State.PROMOTED, now=now, data_errors=errors, sources=sources,
-            waiting_since=rollout.waiting_since, pass_factor=rollout.pass_factor,
-        )  # fmt: skip
+        return judge(self.policy, window, terms=self._rollout.terms, now=now, data_errors=errors, sources=sources)
 
     def _save(self, unit: Unit, folded: _Folded, decided: Action | None, epoch: str, cursor: int, now: datetime) -> int | None:
         window, verdict, mine = folded.window, folded.verdict, folded.mine

@@ -20,6 +20,7 @@ RUNBOOK = "docs/how-to/answer-an-alert.md"
 ALERTS = {  # alert name, severity, what the summary says
     ActionKind.PAUSE: ("SpecopsInconclusive", "warning", "is paused: nothing was concluded"),
     ActionKind.FALL_BACK: ("SpecopsFallenBack", "critical", "fell back, live traffic on the baseline"),
+    ActionKind.SHED: ("SpecopsShed", "warning", "speculates at low load only"),
     ActionKind.ESCALATE: ("SpecopsNeedsPerson", "critical", "waits for a person; traffic was left as it is"),
     ActionKind.ROLL_BACK: ("SpecopsRolledBack", "critical", "rolled back, all traffic on the baseline"),
     ActionKind.STOP: ("SpecopsStopped", "critical", "was stopped, all traffic on the baseline"),
@@ -30,7 +31,9 @@ _SICK = ("SpecopsBaselineUnhealthy", "critical", "fell back, and the baseline fa
 _LATE = ("SpecopsRouteNotInForce", "critical", "was decided, and the gateway has not taken the route: traffic flows as before")
 _ROUTE = "route"
 _ERROR, _PLAIN, _PRECURSORS, _CALLED = "error", "fallback:plain", "precursor:", "called:"
-_STATES = {ActionKind.PAUSE: "paused", ActionKind.FALL_BACK: "fallen_back", ActionKind.STOP: "stopped"}
+_STATES = {
+    ActionKind.PAUSE: "paused", ActionKind.FALL_BACK: "fallen_back", ActionKind.STOP: "stopped", ActionKind.SHED: "shed",
+}  # fmt: skip
 Rows = Iterable[Mapping[str, Any]]
 _Said = tuple[tuple[str, str, str], str, Finding | None, str]  # alert words, check, its finding, description
 
@@ -140,6 +143,8 @@ def _holds(name: str, rollout: Rollout, said: Mapping[str, object] | None) -> bo
         return not rollout.is_cleared
     if rollout.is_terminal:
         return False
+    if name == _STATES[ActionKind.SHED]:
+        return rollout.shed_below is not None
     if name == _STATES[ActionKind.PAUSE]:
         return rollout.state is State.PAUSED
     if name == _STATES[ActionKind.FALL_BACK] or (name == _PLAIN and not _is_down(rollout)):

@@ -24,6 +24,7 @@ TAGS = {
     ActionKind.STOP: "rollout:release:stopped",
     ActionKind.PROBE: "rollout:recovery:retried",
     ActionKind.RECOVER: "rollout:release:recovered",
+    ActionKind.SHED: "rollout:load:limited",
 }
 LEFT = frozenset({ActionKind.FALL_BACK, ActionKind.ROLL_BACK, ActionKind.STOP})  # the candidate serves nobody any more
 

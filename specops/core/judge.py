@@ -9,7 +9,7 @@ is sound again. Precursors are shown and never decide.
 from datetime import datetime
 
 from specops.core.check import Check
-from specops.core.ladder import Rung
+from specops.core.ladder import Rung, Terms
 from specops.core.policy import Policy
 from specops.core.ruling import Ruling, rule
 from specops.core.track import Track
@@ -27,35 +27,31 @@ def judge(
     policy: Policy,
     window: Window,
     *,
-    promoted: bool,
+    terms: Terms,
     now: datetime,
     data_errors: tuple[str, ...] = (),
     sources: tuple[str, ...] = (),
-    waiting_since: datetime | None = None,
-    pass_factor: float = 1.0,
 ) -> Verdict:
     """Return the verdict on all evidence so far.
 
     Args:
         policy: the policy the window was folded under.
         window: the evidence.
-        promoted: the candidate serves everyone: judge by the monitors.
+        terms: what the rollout's state and history mean for it.
         now: time of the verdict, UTC; it decides nothing but whether a check has waited too long.
         data_errors: complaints of the data suite about the outcomes, one line each.
         sources: what is wrong with where the data comes from, one line each: a failed scrape, a counter that went back.
-        waiting_since: from when a wait counts; the first outcome when None.
-        pass_factor: how many times its usual bar a check must reach to pass: more with each further trial of a candidate.
 
     Raises:
         InvalidRecord: the window was folded under another policy.
     """
     require_same_policy(window, policy)
     findings = [*_fatal(policy, window), *_complaints(data_errors, sources)]
-    waited_s = _waited_s(window, now, waiting_since)
+    waited_s = _waited_s(window, now, terms)
     for check, track in zip(policy.checks, window.tracks, strict=True):
-        ruling = rule(check, track, promoted=promoted, waited_s=waited_s, pass_factor=pass_factor)
+        ruling = rule(check, track, terms, waited_s=waited_s)
         if ruling is not None:
-            findings.append(_finding(check, track, ruling, promoted=promoted))
+            findings.append(_finding(check, track, ruling, promoted=terms.promoted))
     if all(f.precursor for f in findings):
         reason = f"no check of policy {policy.name} has anything to say at this stage; add one against a fixed limit"
         findings.append(_plain("policy", Result.ERROR, reason, metric="policy", count=0, limit=1))
@@ -65,7 +61,7 @@ def judge(
         policy_digest=policy.digest,
         outcomes=window.outcomes,
         at=now,
-        pass_factor=pass_factor,
+        pass_factor=terms.pass_factor,
     )
 
 
@@ -73,12 +69,10 @@ def glance(
     policy: Policy,
     window: Window,
     *,
-    promoted: bool,
+    terms: Terms,
     now: datetime,
     data_errors: tuple[str, ...] = (),
     sources: tuple[str, ...] = (),
-    waiting_since: datetime | None = None,
-    pass_factor: float = 1.0,
 ) -> Result:
     """Return the result that `judge` would give, without intervals and sentences: cheap enough for every outcome.
 
@@ -86,19 +80,19 @@ def glance(
         InvalidRecord: the window was folded under another policy.
     """
     require_same_policy(window, policy)
-    waited_s = _waited_s(window, now, waiting_since)
+    waited_s = _waited_s(window, now, terms)
     counts = window.fatal_counts
     results = [Result.FAIL for name, count in policy.fatal if counts.get(name, 0) >= count]
     results += [Result.ERROR] * bool(data_errors or sources)
     for check, track in zip(policy.checks, window.tracks, strict=True):
-        ruling = None if check.precursor else rule(check, track, promoted=promoted, waited_s=waited_s, pass_factor=pass_factor)
+        ruling = None if check.precursor else rule(check, track, terms, waited_s=waited_s)
         if ruling is not None:
             results.append(ruling.result)
     return worst(results)
 
 
-def _waited_s(window: Window, now: datetime, since: datetime | None) -> float:
-    since = since or window.began_at
+def _waited_s(window: Window, now: datetime, terms: Terms) -> float:
+    since = terms.waiting_since or window.began_at
     return (now - since).total_seconds() if since else 0.0
 
 
@@ -156,7 +150,7 @@ def _finding(check: Check, track: Track, ruling: Ruling, *, promoted: bool) -> F
         owner=check.owner, estimate=estimate, low=low, high=high, e_value=ruling.e_value, e_threshold=ruling.bar,
         pass_e_value=ruling.pass_e, pass_threshold=ruling.pass_bar,
         reason=f"{ruling.sentence(measured)} (owner {check.owner})", action=check.on_fail, precursor=check.precursor,
-        strata=_figures(check, track), overdue=ruling.overdue,
+        strata=_figures(check, track), overdue=ruling.overdue, above=check.only.above if check.only else None,
     )  # fmt: skip
 
 

@@ -30,7 +30,8 @@ class Rung(StrEnum):
     ASK_MORE: the step needs as many requests again; if the check still fails then, a person is called.
     ESCALATE: the rollout waits as it is, and the check's owner is called.
     SHRINK_K: propose fewer tokens a round. k is fixed when a server starts, so without a sibling release this is FALLBACK.
-    SHED: speculate only at low load. Until a gateway can do that this is FALLBACK.
+    SHED: where the check looks only above N requests in flight, the candidate gets no live request above N any more, and the
+        evidence begins anew. Without such a check, or if that did not help, this is FALLBACK.
     FALLBACK: the candidate's live share is 0, mirrored requests go on, the trial begins again when they prove it well.
     ROLL_BACK: the rollout ends, all traffic and the alias go to the baseline; the owner is called.
     STOP: as ROLL_BACK, and no new rollout of this candidate starts until a person clears it.
@@ -44,6 +45,23 @@ class Rung(StrEnum):
     FALLBACK = "fallback"
     ROLL_BACK = "roll_back"
     STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a rollout's state and history mean for a judgement.
+
+    Attributes:
+        promoted: the candidate serves everyone: judge by the monitors.
+        waiting_since: from when a wait counts; the first outcome when None.
+        pass_factor: how many times its usual bar a check must reach to pass: more with each further trial of a candidate.
+        shed_below: nothing speculates at this many requests in flight or more, so checks that look only there say nothing.
+    """
+
+    promoted: bool = False
+    waiting_since: datetime | None = None
+    pass_factor: float = 1.0
+    shed_below: int | None = None
 
 
 RUNG_SEVERITY = {rung: rank for rank, rung in enumerate(Rung)}

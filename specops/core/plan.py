@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Self
 
-from specops.core.ladder import COOL_DOWN_S, MAX_DOUBLINGS
+from specops.core.ladder import COOL_DOWN_S, MAX_DOUBLINGS, Terms
 from specops.core.outcome import Arm, Kind, Outcome
 from specops.errors import InvalidRecord
 
@@ -79,7 +79,8 @@ class Rollout:
     `evidence_since`: outcomes that ended before count for nothing; after a fallback, also the beginning of the cool-down of
     `cool_down_s` seconds. `attempt` counts the attempts to recover. `amendment`: digest of a policy that `amendment_by`
     proposed and nobody approved yet. `started_at` is when it was started. `trial` counts how often this candidate has been
-    tried, earlier rollouts of it included: see `pass_factor`.
+    tried, earlier rollouts of it included: see `pass_factor`. `shed_below`: the candidate gets a live request only while fewer
+    are in flight; None without such a limit.
     """
 
     id: str
@@ -109,6 +110,7 @@ class Rollout:
     amendment_by: str = ""
     started_at: datetime | None = None
     trial: int = 1
+    shed_below: int | None = None
 
     def __post_init__(self) -> None:
         """Check that the plan can be walked."""
@@ -160,6 +162,16 @@ class Rollout:
         attempts to recover have a bar of their own (`core.ladder`).
         """
         return 1.0 if self.state is State.FALLEN_BACK else 2.0 ** min(self.trial - 1, MAX_DOUBLINGS)
+
+    @property
+    def terms(self) -> Terms:
+        """What a judgement of this rollout depends on, beside policy and evidence."""
+        return Terms(
+            promoted=self.state is State.PROMOTED,
+            waiting_since=self.waiting_since,
+            pass_factor=self.pass_factor,
+            shed_below=self.shed_below,
+        )
 
     @property
     def required_requests(self) -> int:

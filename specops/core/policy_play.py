@@ -67,20 +67,14 @@ class Play:
         self.window = fold(self.window, outcome, self.policy, promoted=promoted)
         if rollout.is_terminal:
             return None
-        self.result = glance(
-            self.policy, self.window, promoted=promoted, now=outcome.at, waiting_since=rollout.waiting_since,
-            pass_factor=rollout.pass_factor,
-        )  # fmt: skip
-        self._warn(outcome, promoted=promoted)
+        self.result = glance(self.policy, self.window, terms=rollout.terms, now=outcome.at)
+        self._warn(outcome)
         could_move = may_move(rollout, self.result, candidate_outcomes=self.window.candidate_outcomes)
         return self._act(self.verdict(outcome)) if could_move or self.result in _CALLS else None
 
     def verdict(self, outcome: Outcome) -> Verdict:
         """Return the verdict in words as of an outcome's time."""
-        return judge(
-            self.policy, self.window, promoted=self.rollout.state is State.PROMOTED, now=outcome.at,
-            waiting_since=self.rollout.waiting_since, pass_factor=self.rollout.pass_factor,
-        )  # fmt: skip
+        return judge(self.policy, self.window, terms=self.rollout.terms, now=outcome.at)
 
     def restart(self) -> None:
         """Do what a restart of the control process does: evidence goes through its record and back."""
@@ -101,10 +95,10 @@ class Play:
         self.rollout, self.moved = action.rollout, action
         return action
 
-    def _warn(self, outcome: Outcome, *, promoted: bool) -> None:
+    def _warn(self, outcome: Outcome) -> None:
         for check, track in zip(self.policy.checks, self.window.tracks, strict=True):
             if check in self._early and check.name not in self.alerts:
                 began = self.window.began_at or outcome.at
-                ruling = rule(check, track, promoted=promoted, waited_s=(outcome.at - began).total_seconds())
+                ruling = rule(check, track, self.rollout.terms, waited_s=(outcome.at - began).total_seconds())
                 if ruling is not None and ruling.result is Result.FAIL:
                     self.alerts[check.name] = self.taken

@@ -212,9 +212,8 @@ class _Player:
             by, then = str(record["policy_digest"])[:12], self.rollout.policy_digest[:12]
             return None, Difference(where=f"{where}.policy_digest", stored=by, replayed=then)
         verdict = judge(
-            self._policy, self.window, promoted=self.rollout.state is State.PROMOTED, now=at,
+            self._policy, self.window, terms=self.rollout.terms, now=at,
             data_errors=_complaints(record, "data"), sources=_complaints(record, "source"),
-            waiting_since=self.rollout.waiting_since, pass_factor=self.rollout.pass_factor,
         )  # fmt: skip
         return verdict, first_difference(record, _json(verdict.to_record()), where)
 

@@ -36,6 +36,7 @@ class ActionKind(StrEnum):
     STOP = "STOP"
     PROBE = "PROBE"
     RECOVER = "RECOVER"
+    SHED = "SHED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +137,8 @@ def _descend(rollout: Rollout, verdict: Verdict, candidate_outcomes: int) -> Act
             return roll_back(rollout, reason=verdict.reason)
         case Rung.STOP:
             return _move(rollout, ActionKind.STOP, verdict.reason, state=State.STOPPED)
+        case Rung.SHED if (limit := _load_limit(rollout, verdict)) is not None:
+            return _shed(rollout, verdict, limit)
         case Rung.FALLBACK | Rung.SHED | Rung.SHRINK_K:
             return _fall_back(rollout, rung, verdict)
         case Rung.ASK_MORE if rollout.state is State.RUNNING and rollout.extra_requests == 0:
@@ -147,6 +150,22 @@ def _descend(rollout: Rollout, verdict: Verdict, candidate_outcomes: int) -> Act
             return _wait(rollout, verdict)
         case _:
             return _escalate(rollout, verdict)
+
+
+def _load_limit(rollout: Rollout, verdict: Verdict) -> int | None:
+    """Return below how many requests in flight to speculate from now on; None if no check says so, or it has been done."""
+    limits = [f.above + 1 for f in verdict.deciding if f.action is Rung.SHED and f.above is not None]
+    limit = min(limits, default=None)
+    return None if limit is None or (rollout.shed_below is not None and limit >= rollout.shed_below) else limit
+
+
+def _shed(rollout: Rollout, verdict: Verdict, limit: int) -> Action:
+    """Take the candidate out of high load and go on where the rollout stands, on evidence from low load alone."""
+    why = f"speculates only below {limit} requests in flight: {verdict.reason}"
+    return _move(
+        rollout, ActionKind.SHED, why, shed_below=limit, evidence=rollout.evidence + 1, evidence_since=verdict.at,
+        step_began_at=0, extra_requests=0, trial=rollout.trial + 1,
+    )  # fmt: skip
 
 
 def _fall_back(rollout: Rollout, rung: Rung, verdict: Verdict) -> Action:

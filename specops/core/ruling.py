@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from specops.core.check import Against, Check, Metric, OnNoData
+from specops.core.ladder import Terms
 from specops.core.track import Track
 from specops.core.verdict import Result
 from specops.stats.wealth import Null
@@ -32,23 +33,26 @@ class Ruling:
     overdue: bool = False
 
 
-def rule(check: Check, track: Track, *, promoted: bool, waited_s: float, pass_factor: float = 1.0) -> Ruling | None:
+def rule(check: Check, track: Track, terms: Terms, *, waited_s: float) -> Ruling | None:
     """Return what a check says, or None where it has nothing to say at this stage.
 
     Args:
         check: the rule.
         track: its evidence.
-        promoted: judge by the detector.
+        terms: on trial or promoted, how high the bar is, up to which load anything speculates.
         waited_s: seconds since the evidence began.
-        pass_factor: how many times its usual bar the check must reach to pass (`core.plan`).
     """
+    promoted = terms.promoted
+    above = check.only.above if check.only else None
+    if above is not None and terms.shed_below is not None and above >= terms.shed_below - 1:
+        return None
     if check.metric is Metric.SPLIT:
         return None if promoted else _split(check, track)
     if promoted:
         if check.against is not Against.LIMIT and track.promoted.n == 0:
             return None  # nothing to compare with: all traffic is the candidate's
         return None if check.is_rival else _watched(check, track)
-    ruling = _on_trial(check, track, pass_factor * check.pass_threshold)
+    ruling = _on_trial(check, track, terms.pass_factor * check.pass_threshold)
     if ruling.result is not Result.PASS and check.max_wait_s is not None and waited_s > check.max_wait_s:
         return _overdue(check, ruling, waited_s)
     return ruling

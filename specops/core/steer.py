@@ -50,7 +50,7 @@ def retry(rollout: Rollout, *, reason: str, at: datetime) -> Rollout:
             f"rollout {rollout.id} fell back {rollout.falls} times, {rollout.max_falls} may be retried; "
             f"end it: specops rollout rollback {rollout.id} --reason ..."
         )
-    return rollout.begun_anew(reason=reason, since=at)
+    return replace(rollout.begun_anew(reason=reason, since=at), shed_below=None)
 
 
 def finish(rollout: Rollout, *, reason: str) -> Rollout:
@@ -124,6 +124,7 @@ def amend(rollout: Rollout, *, digest: str, actor: str, at: datetime) -> Rollout
         knows_inconclusive=False,
         attempt=rollout.attempt + (rollout.state is State.FALLEN_BACK),
         trial=rollout.trial + 1,
+        shed_below=None,
         version=rollout.version + 1,
     )
 

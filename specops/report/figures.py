@@ -93,6 +93,7 @@ def outcome(data: ReportData) -> tuple[str, str]:
         ActionKind.PROBE: ("fallen back, mirrored only", "fail"),
         ActionKind.RECOVER: ("recovered, trial begun again", "pending"),
         ActionKind.ASK_MORE: (f"running: {moves[-1].step}, more requests asked for", "pending"),
+        ActionKind.SHED: (f"running: {moves[-1].step}, at low load only", "error"),
         ActionKind.ESCALATE: ("waits for a person", "error"),
         ActionKind.STOP: ("stopped", "fail"),
     }

@@ -19,6 +19,7 @@ import numpy as np
 from specops.control.evaluate import Difference, Evaluation, evaluate
 from specops.core.arms import assign
 from specops.core.judge import judge
+from specops.core.ladder import Terms
 from specops.core.outcome import Acceptance, Arm, Finish, Kind, Outcome
 from specops.core.policy import Policy
 from specops.core.rollout import Rollout, State, Step, StepKind, advance
@@ -211,7 +212,7 @@ class Walk:
             seen = replace(outcome, request_id=request_id, arm=Arm.BASELINE, acceptance=None)
         promoted = self.rollout.state is State.PROMOTED
         self.window = fold(self.window, seen, self.policy, promoted=promoted)
-        verdict = judge(self.policy, self.window, promoted=promoted, now=T0)
+        verdict = judge(self.policy, self.window, terms=Terms(promoted=promoted), now=T0)
         self.rollout = advance(self.rollout, verdict, candidate_outcomes=self.window.candidate_outcomes).rollout
 
 

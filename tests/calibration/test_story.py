@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from specops.core.judge import judge
+from specops.core.ladder import Terms
 from specops.core.outcome import Acceptance, Arm, Finish, Kind, Outcome
 from specops.core.policy import parse_policy
 from specops.core.verdict import Result
@@ -38,7 +39,7 @@ def _requests_until(result, window, rng, mean, *, promoted, limit):
     """Fold one request at a time; return the window and the request at which the verdict was `result`, or None."""
     for i in range(1, limit + 1):
         window = fold(window, _outcome(rng, mean), POLICY, promoted=promoted)
-        if judge(POLICY, window, promoted=promoted, now=T0).result is result:
+        if judge(POLICY, window, terms=Terms(promoted=promoted), now=T0).result is result:
             return window, i
     return window, None
 

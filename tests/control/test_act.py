@@ -13,6 +13,7 @@ from specops.control import rollouts
 from specops.control.act import LEASE_S, SILENT_S
 from specops.control.replay import replay_rollout
 from specops.core.judge import judge
+from specops.core.ladder import Terms
 from specops.core.outcome import Finish
 from specops.core.policy import parse_policy
 from specops.core.rollout import ActionKind, State, Step, StepKind
@@ -99,7 +100,7 @@ def test_roll_back_happens_at_the_deciding_outcome(controller, ring, collapsed, 
     bad = collapsed(40)
     window = Window.empty(policy)
     index = -1
-    while judge(policy, window, promoted=False, now=bad[0].at).result is not Result.FAIL:
+    while judge(policy, window, terms=Terms(), now=bad[0].at).result is not Result.FAIL:
         index += 1
         window = fold(window, bad[index], policy, promoted=False)
     ring.outcomes += bad

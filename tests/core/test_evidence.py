@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from specops.core.guards import PINNED_HIGH, PINNED_LOW, Pinned
 from specops.core.judge import glance, judge
+from specops.core.ladder import Terms
 from specops.core.outcome import Acceptance, Arm, Finish, Kind, Outcome
 from specops.core.pairing import WAITING, Halves
 from specops.core.policy import parse_policy
@@ -55,7 +56,7 @@ def feed(items, *, window=None, promoted=False, share=0.5, policy=RICH):
 
 def finding(window, name, *, policy=RICH, promoted=False, now=T0):
     """Return one check's finding."""
-    verdict = judge(policy, window, promoted=promoted, now=now)
+    verdict = judge(policy, window, terms=Terms(promoted=promoted), now=now)
     return next(f for f in verdict.findings if f.check == name)
 
 
@@ -77,11 +78,12 @@ def test_a_run_of_nothing_accepted_is_fatal_and_sticks(make_outcome):
     """Three in a row fail; a good request afterwards does not talk it back."""
     window = feed([make_outcome(0.0)] * 3 + [make_outcome(0.7)])
 
-    verdict = judge(RICH, window, promoted=False, now=T0)
+    verdict = judge(RICH, window, terms=Terms(), now=T0)
 
     assert verdict.result is Result.FAIL
     assert f"3 requests of the candidate in a row had nothing accepted ({PINNED_LOW})" in verdict.reason
-    assert "in a row had everything accepted" in judge(RICH, feed([make_outcome(1.0)] * 4), promoted=True, now=T0).reason
+    pinned = judge(RICH, feed([make_outcome(1.0)] * 4), terms=Terms(promoted=True), now=T0)
+    assert "in a row had everything accepted" in pinned.reason
 
 
 @pytest.mark.parametrize(
@@ -281,7 +283,7 @@ def test_without_traffic_on_both_arms_nothing_is_learnt(make_outcome, changes):
     window = feed([outcome] * 10, share=share)
 
     assert [window.tracks[i].rival.n for i in (4, 5)] == [0, 0]
-    assert "split" not in {f.check for f in judge(RICH, window, promoted=False, now=T0).findings}
+    assert "split" not in {f.check for f in judge(RICH, window, terms=Terms(), now=T0).findings}
 
 
 def test_a_broken_split_is_an_error_and_no_fault_of_the_candidate(make_outcome):
@@ -335,7 +337,7 @@ def test_comparisons_end_with_promotion(make_outcome):
     """All traffic is the candidate's: only fixed limits speak."""
     window = feed([make_outcome(in_flight=3)] * 20, promoted=True, share=1.0)
 
-    assert [f.check for f in judge(RICH, window, promoted=True, now=T0).findings] == ["rate", "alone", "early"]
+    assert [f.check for f in judge(RICH, window, terms=Terms(promoted=True), now=T0).findings] == ["rate", "alone", "early"]
 
 
 def test_pairs_that_still_come_are_watched_after_promotion(make_pair):
@@ -352,9 +354,9 @@ def test_a_policy_that_is_silent_after_promotion_is_an_error(policy_mapping, mak
     rule = {"name": "s", "metric": "speedup", "at_least": 1.2, "owner": "o"}
     policy = parse_policy(policy_mapping | {"checks": [rule]})
 
-    verdict = judge(policy, feed([make_outcome()], policy=policy), promoted=True, now=T0)
+    verdict = judge(policy, feed([make_outcome()], policy=policy), terms=Terms(promoted=True), now=T0)
 
-    assert verdict.result is glance(policy, Window.empty(policy), promoted=True, now=T0) is Result.ERROR
+    assert verdict.result is glance(policy, Window.empty(policy), terms=Terms(promoted=True), now=T0) is Result.ERROR
     assert "has anything to say at this stage" in verdict.reason
 
 
@@ -370,7 +372,7 @@ def test_undecided_for_too_long_is_inconclusive(make_pair):
     assert finding(window, "speedup").result is Result.PENDING
     assert finding(window, "speedup", now=late).result is Result.INCONCLUSIVE
     assert "waited 2.0 h of 1.0 h, a person must decide" in finding(window, "speedup", now=late).reason
-    resumed = judge(RICH, window, promoted=False, now=late, waiting_since=late)
+    resumed = judge(RICH, window, terms=Terms(waiting_since=late), now=late)
     assert Result.INCONCLUSIVE not in {f.result for f in resumed.findings}
 
 
@@ -379,7 +381,7 @@ def test_a_precursor_alerts_and_decides_nothing(make_outcome):
     theirs = make_outcome(None, arm=Arm.BASELINE)
     window = feed([make_outcome(0.55), theirs] * 150)
 
-    verdict = judge(RICH, window, promoted=False, now=T0)
+    verdict = judge(RICH, window, terms=Terms(), now=T0)
 
     assert [f.check for f in verdict.precursors] == ["early"]
     assert verdict.result is not Result.FAIL
@@ -388,23 +390,34 @@ def test_a_precursor_alerts_and_decides_nothing(make_outcome):
 
 def test_the_hardest_action_of_the_failing_checks_is_taken(make_outcome):
     """Acceptance asks for fallback, the time for stop: stop."""
-    one = judge(RICH, feed([make_outcome(0.1)] * 40), promoted=False, now=T0)
-    two = judge(RICH, feed([make_outcome(0.1, in_flight=3, e2e_s=9.0)] * 40), promoted=False, now=T0)
+    one = judge(RICH, feed([make_outcome(0.1)] * 40), terms=Terms(), now=T0)
+    two = judge(RICH, feed([make_outcome(0.1, in_flight=3, e2e_s=9.0)] * 40), terms=Terms(), now=T0)
 
     assert (one.action, two.action) == ("fallback", "stop")
     assert json.loads(json.dumps(two.to_record()))["action"] == "stop"
+
+
+def test_a_check_of_a_load_at_which_nothing_speculates_says_nothing(make_outcome):
+    """Shed below 3 in flight, a check above 2 has nothing to look at; shed below 4, it has."""
+    window = feed([make_outcome(0.8, in_flight=5)] * 9)
+
+    def names(below):
+        return {f.check for f in judge(RICH, window, terms=Terms(shed_below=below), now=T0).findings}
+
+    assert names(4) - names(3) == {check.name for check in RICH.checks if check.only and check.only.above == 2}
+    assert names(4) == names(None)
 
 
 def test_a_broken_source_holds_never_hides_a_failure_and_recovers(make_outcome):
     """ERROR while the source is broken, whatever the evidence but FAIL; gone when it is back."""
     theirs = make_outcome(None, arm=Arm.BASELINE)
     good, bad = feed([make_outcome(0.8), theirs] * 60), feed([make_outcome(0.1)] * 40)
-    broken = {"sources": ("scrape of http metrics failed",), "promoted": False, "now": T0}
+    broken = {"sources": ("scrape of http metrics failed",), "terms": Terms(), "now": T0}
 
     assert judge(RICH, good, **broken).result is Result.ERROR
     assert "the source of the data is broken" in judge(RICH, good, **broken).reason
     assert judge(RICH, bad, **broken).result is Result.FAIL
-    assert judge(RICH, good, promoted=False, now=T0).result is not Result.ERROR
+    assert judge(RICH, good, terms=Terms(), now=T0).result is not Result.ERROR
 
 
 # laws
@@ -432,7 +445,7 @@ def _run(items, cuts=()):
         window = fold(window, replace(outcome, share=share, at=at), RICH, promoted=promoted)
         if i in cuts:
             window = Window.from_record(json.loads(json.dumps(window.to_record(), allow_nan=False)))
-        peaks.append(glance(RICH, window, promoted=False, now=T0) is Result.FAIL)
+        peaks.append(glance(RICH, window, terms=Terms(), now=T0) is Result.FAIL)
     return window, peaks
 
 
@@ -463,9 +476,9 @@ def test_no_data_never_passes_and_a_glance_agrees_with_the_judge(items, promoted
     window, _ = _run([(o, s, False) for o, s, _ in items])
     at = T0 + timedelta(hours=hours)
 
-    verdict = judge(RICH, window, promoted=promoted, now=at)
+    verdict = judge(RICH, window, terms=Terms(promoted=promoted), now=at)
 
-    assert verdict.result is glance(RICH, window, promoted=promoted, now=at)
+    assert verdict.result is glance(RICH, window, terms=Terms(promoted=promoted), now=at)
     assert verdict.result is not Result.PASS
 
 
@@ -473,8 +486,8 @@ def test_a_glance_sees_broken_data_and_fatal_classes(make_outcome):
     """As the judge does."""
     window = feed([make_outcome(0.0)] * 3)
 
-    assert glance(RICH, Window.empty(RICH), promoted=False, now=T0, data_errors=("x",)) is Result.ERROR
-    assert glance(RICH, window, promoted=False, now=T0, sources=("x",)) is Result.FAIL
+    assert glance(RICH, Window.empty(RICH), terms=Terms(), now=T0, data_errors=("x",)) is Result.ERROR
+    assert glance(RICH, window, terms=Terms(), now=T0, sources=("x",)) is Result.FAIL
 
 
 def test_a_record_of_the_first_version_loads(policy, make_outcome):

@@ -3,6 +3,7 @@
 import pytest
 
 from specops.core.judge import judge
+from specops.core.ladder import Terms
 from specops.core.outcome import Finish
 from specops.core.policy import parse_policy
 from specops.core.verdict import Result
@@ -20,7 +21,7 @@ def judged(policy, make_outcome, now):
             promoted = promoted_after is not None and i >= promoted_after
             outcome = make_outcome(**item) if isinstance(item, dict) else make_outcome(item)
             window = fold(window, outcome, under, promoted=promoted)
-        return judge(under, window, promoted=promoted, now=now, data_errors=data_errors)
+        return judge(under, window, terms=Terms(promoted=promoted), now=now, data_errors=data_errors)
 
     return run
 
@@ -174,4 +175,4 @@ def test_a_foreign_window_is_refused(policy, policy_mapping, now):
     other = parse_policy(policy_mapping | {"name": "other"})
 
     with pytest.raises(InvalidRecord, match="gathered under"):
-        judge(policy, Window.empty(other), promoted=False, now=now)
+        judge(policy, Window.empty(other), terms=Terms(), now=now)

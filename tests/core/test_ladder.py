@@ -21,9 +21,9 @@ T0 = datetime(2026, 1, 2, tzinfo=UTC)
 LONG = timedelta(days=1)
 
 
-def failing(rung, check="latency", at=T0, *, is_overdue=False):
+def failing(rung, check="latency", at=T0, *, is_overdue=False, above=None):
     """Return a FAIL that asks for a rung; `advance` reads no more of a verdict than this."""
-    finding = SimpleNamespace(check=check, action=rung, pass_e_value=None, pass_threshold=None, reason="late")
+    finding = SimpleNamespace(check=check, action=rung, pass_e_value=None, pass_threshold=None, reason="late", above=above)
     overdue = (finding,) if is_overdue else ()
     return SimpleNamespace(result=Result.FAIL, reason="too slow", deciding=(finding,), action=rung, at=at, overdue=overdue)
 
@@ -59,6 +59,19 @@ def test_a_fallen_rollout_falls_once_and_no_plain_pass_brings_it_back(make_rollo
     assert advance(fallen, failing(Rung.FALLBACK), candidate_outcomes=10).rollout == fallen
     assert advance(fallen, saying(Result.PASS, 101.0, at=T0 + LONG), candidate_outcomes=999).rollout == fallen
     assert advance(fallen, failing(Rung.ROLL_BACK), candidate_outcomes=10).kind is ActionKind.ROLL_BACK
+
+
+@pytest.mark.parametrize("state", [State.RUNNING, State.PAUSED, State.PROMOTED])
+def test_a_check_of_high_load_takes_the_candidate_out_of_it_once(make_rollout, state):
+    """The rollout goes on on evidence from low load; failing there again is a fallback, and a retry lifts the limit."""
+    shed = advance(make_rollout(1, state=state), failing(Rung.SHED, above=8), candidate_outcomes=9)
+    again = advance(shed.rollout, failing(Rung.SHED, above=8), candidate_outcomes=9)
+    lower = advance(shed.rollout, failing(Rung.SHED, above=3), candidate_outcomes=9)
+
+    assert (shed.kind, shed.rollout.state, shed.rollout.shed_below) == (ActionKind.SHED, state, 9)
+    assert (shed.rollout.evidence, shed.rollout.evidence_since, shed.rollout.trial) == (2, T0, 2)
+    assert (again.kind, lower.rollout.shed_below) == (ActionKind.FALL_BACK, 4)
+    assert steer.retry(again.rollout, reason="other draft", at=T0).shed_below is None
 
 
 @pytest.mark.parametrize("state", [State.RUNNING, State.PAUSED, State.PROMOTED, State.FALLEN_BACK])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from specops.core.audit import AuditEntry
 from specops.core.judge import judge
+from specops.core.ladder import Terms
 from specops.core.outcome import Acceptance, Arm, Finish, Kind, Outcome
 from specops.core.policy import parse_policy
 from specops.core.replay import Difference, Story, first_difference, replay
@@ -54,7 +55,7 @@ def lived(rates, rules=None):
         window = fold(window, one, policy, promoted=rollout.state == "promoted")
         if rollout.is_terminal:
             continue
-        verdict = judge(policy, window, promoted=rollout.state == "promoted", now=one.at)
+        verdict = judge(policy, window, terms=Terms(promoted=rollout.state == "promoted"), now=one.at)
         verdicts.append(verdict.to_record())
         action = advance(rollout, verdict, candidate_outcomes=window.candidate_outcomes)
         if action.kind is not ActionKind.HOLD:
