@@ -8,7 +8,7 @@ is sound again. Precursors are shown and never decide.
 
 from datetime import datetime
 
-from specops.core.check import Check
+from specops.core.check import By, Check
 from specops.core.ladder import Rung, Terms
 from specops.core.policy import Policy
 from specops.core.ruling import Ruling, rule
@@ -141,6 +141,7 @@ def _plain(check: str, result: Result, reason: str, *, metric: str, count: int, 
 
 
 def _finding(check: Check, track: Track, ruling: Ruling, *, promoted: bool) -> Finding:
+    figures = _figures(check, track)
     interval = _interval(check, track.promoted, INTERVAL_ALPHA) if promoted else _trial_interval(check, track)
     measured = _measured(check, interval) + (" since promotion" if promoted else "")
     interval = _in_unit(check, interval)
@@ -150,7 +151,7 @@ def _finding(check: Check, track: Track, ruling: Ruling, *, promoted: bool) -> F
         owner=check.owner, estimate=estimate, low=low, high=high, e_value=ruling.e_value, e_threshold=ruling.bar,
         pass_e_value=ruling.pass_e, pass_threshold=ruling.pass_bar,
         reason=f"{ruling.sentence(measured)} (owner {check.owner})", action=check.on_fail, precursor=check.precursor,
-        strata=_figures(check, track), overdue=ruling.overdue, above=check.only.above if check.only else None,
+        strata=figures, overdue=ruling.overdue, above=_above(check, figures),
     )  # fmt: skip
 
 
@@ -166,6 +167,16 @@ def _figures(check: Check, track: Track) -> tuple[StratumFigure, ...]:
         )
         for i, (label, gate, worse, moments) in enumerate(parts)
     )  # fmt: skip
+
+
+def _above(check: Check, figures: tuple[StratumFigure, ...]) -> int | None:
+    """Return the load above which a failing check found fault: of its scope, or of its strata that speak against it alone."""
+    if check.only is not None and check.only.above is not None:
+        return check.only.above
+    if check.strata is None or check.strata.by is not By.IN_FLIGHT:
+        return None
+    bad = next((i for i, figure in enumerate(figures) if figure.e_value >= check.fail_threshold), 0)
+    return check.strata.edges[bad - 1] if bad else None
 
 
 def _interval(check: Check, moments: Moments, alpha: float) -> Interval | None:

@@ -179,11 +179,13 @@ class Rollout:
         return self.current.min_requests + self.extra_requests
 
     def counts(self, outcome: Outcome) -> bool:
-        """Tell whether an outcome is evidence: it ended in time, and after a fallback it is no straggler of the live share."""
+        """Tell whether an outcome is evidence: it ended in time, and it is no straggler of a route that gave more."""
         if self.evidence_since is not None and outcome.at < self.evidence_since:
             return False
-        is_live = outcome.arm is Arm.CANDIDATE and outcome.kind is Kind.LIVE
-        return not (is_live and self.state is State.FALLEN_BACK)
+        if outcome.arm is not Arm.CANDIDATE or outcome.kind is not Kind.LIVE:
+            return True
+        is_crowded = self.shed_below is not None and outcome.in_flight >= self.shed_below
+        return not is_crowded and self.state is not State.FALLEN_BACK
 
     def begun_anew(self, *, reason: str, since: datetime | None = None) -> "Rollout":
         """Return the rollout running at its first step on new evidence, with no gate approved."""

@@ -47,7 +47,7 @@ class Finding:
     `pass_e_value` speaks against "the candidate is worse than the limit"; the check passes at `pass_threshold`.
     `low`, `high`: anytime-valid confidence sequence of `estimate`. Unit of all three: `unit`.
     `action` is what a FAIL of this check asks for. A `precursor` alerts and never decides. `overdue`: it has not passed, and
-    has waited longer than its `max_wait`. `above`: it looks only at requests that found more than this many in flight.
+    has waited longer than its `max_wait`. `above`: it found fault, or looks, only with more requests in flight.
     """
 
     check: str
