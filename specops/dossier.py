@@ -90,7 +90,7 @@ def compile_report(house: House, rollout_id: str | None = None, *, title: str = 
             m.LatencySample(arm=o.arm, ttft_s=o.ttft_s, tpot_s=o.tpot_s, e2e_s=o.e2e_s) for o in outcomes if o.error is None
         ),
         weights=_weights(rollout, entries, began),
-        decisions=_decisions(entries, verdicts),
+        decisions=_decisions(entries, verdicts, evidence),
         policy=m.PolicyText(
             name=policy.name,
             digest=policy.digest,
@@ -250,7 +250,10 @@ def _deciding(verdict: dict[str, Any]) -> dict[str, Any]:
     return dict((named or same or verdict["findings"])[0])
 
 
-def _decisions(entries: list[Any], verdicts: list[dict[str, Any]]) -> tuple[m.DecisionLine, ...]:
+def _decisions(
+    entries: list[Any], verdicts: list[dict[str, Any]], evidence: list[dict[str, Any]]
+) -> tuple[m.DecisionLine, ...]:
+    in_force = {e["payload"]["version"]: e["payload"]["in_force_after_s"] for e in evidence if e["kind"] == "route"}
     acted = {(e.at.isoformat(), e.payload.get("outcomes")): e for e in entries if e.tag in _ACTIONS}
     lines = []
     for verdict in verdicts:
@@ -269,6 +272,7 @@ def _decisions(entries: list[Any], verdicts: list[dict[str, Any]]) -> tuple[m.De
                 high=finding["high"],
                 e_value=finding["e_value"],
                 threshold=finding["e_threshold"],
+                in_force_s=in_force.get(entry.payload["version"]) if entry else None,
             )
         )
     return tuple(lines)

@@ -112,7 +112,10 @@ class WeightPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionLine:
-    """One verdict and what was done; the numbers are those of the finding that decided."""
+    """One verdict and what was done; the numbers are those of the finding that decided.
+
+    `in_force_s`: seconds from the decision until the gateway's own status showed the new route.
+    """
 
     at: datetime
     step: StepKind
@@ -125,6 +128,7 @@ class DecisionLine:
     high: float | None = None
     e_value: float | None = None
     threshold: float | None = None
+    in_force_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
