@@ -271,12 +271,12 @@ class Controller:
         rollout = self._rollout
         try:
             try:
-                self.gateway.put_route(route_of(rollout, self.endpoints, revision))
+                self.gateway.put_route(self._route(revision))
             except IllegalTransition:  # somebody put a route by hand with a higher revision; ours follows it
                 beyond = int(self.gateway.status()["route"]["revision"])
                 with self.store.begin() as unit:
                     revision = unit.next_revision(beyond=beyond)
-                self.gateway.put_route(route_of(rollout, self.endpoints, revision))
+                self.gateway.put_route(self._route(revision))
             status = self.gateway.status()
         except GatewayUnavailable as exc:
             with self.store.begin() as unit:
@@ -292,6 +292,10 @@ class Controller:
                 seen = {"revision": revision, "version": rollout.version, "weight": status.get("effective_weight")}
                 unit.evidence.add(rollout.id, "route", seen | took, now)
 
+    def _route(self, revision: int) -> Route:
+        limits = [max(n, 1) for n in (self.policy.speculate_below, self._rollout.shed_below) if n is not None]
+        return route_of(self._rollout, self.endpoints, revision, speculate_below=min(limits, default=None))
+
     def _take_lease(self, unit: Unit) -> None:
         if unit.leases.take("control", self.holder, self.clock(), LEASE_S) is None:
             raise StoreUnavailable(
@@ -299,8 +303,8 @@ class Controller:
             )
 
 
-def route_of(rollout: Rollout, endpoints: Endpoints, revision: int) -> Route:
-    """Return the route that a rollout's state implies."""
+def route_of(rollout: Rollout, endpoints: Endpoints, revision: int, *, speculate_below: int | None = None) -> Route:
+    """Return the route that a rollout's state implies, and the load below which its policy lets the candidate serve."""
     return Route(
         revision=revision,
         baseline_url=endpoints.baseline_url,
@@ -310,6 +314,7 @@ def route_of(rollout: Rollout, endpoints: Endpoints, revision: int) -> Route:
         rollout_id=rollout.id,
         weight=rollout.weight,
         mirror=rollout.mirror,
+        speculate_below=speculate_below,
     )
 
 

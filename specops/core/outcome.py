@@ -97,7 +97,7 @@ class Outcome:
     """One request on one arm. Times in seconds; `at` is when the answer ended (UTC).
 
     `share` is the candidate's share of live requests at the moment when this one was assigned; None where nothing was assigned
-    (shadow, offline, retries, requests that no arm is judged by).
+    (shadow, offline, retries, requests that no arm is judged by, and all while the candidate has no room: `speculate_below`).
     """
 
     request_id: str
@@ -126,6 +126,11 @@ class Outcome:
             raise InvalidRecord(f"outcome {self.request_id} has a share of {self.share}; it must be in [0, 1]")
         if self.e2e_s < 0 or (self.ttft_s is not None and self.ttft_s < 0):
             raise InvalidRecord(f"outcome {self.request_id} has a negative duration: e2e_s={self.e2e_s}, ttft_s={self.ttft_s}")
+
+    @property
+    def is_shed(self) -> bool:
+        """The candidate's by its key, and answered by the baseline because too many were in flight."""
+        return self.arm is Arm.BASELINE and self.assigned is Arm.CANDIDATE and not self.retried_on_baseline
 
     @property
     def tpot_s(self) -> float | None:

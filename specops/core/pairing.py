@@ -91,8 +91,8 @@ class Halves:
 
 
 def is_half(outcome: Outcome) -> bool:
-    """Tell whether an outcome may have a twin: a live answer of the baseline, or a mirrored one of the candidate."""
-    if outcome.retried_on_baseline:
+    """Tell whether an outcome may have a twin: the baseline's answer to its own live request, or a mirrored one."""
+    if outcome.retried_on_baseline or outcome.is_shed:
         return False
     return outcome.kind is (Kind.LIVE if outcome.arm is Arm.BASELINE else Kind.SHADOW)
 

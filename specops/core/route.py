@@ -11,7 +11,8 @@ class Route:
     """Where traffic goes. `revision` only grows; a gateway ignores a lower one.
 
     `weight` is the candidate's live share, `mirror` the share of baseline requests copied to the candidate, answer withheld.
-    Without a candidate URL both are 0.
+    Without a candidate URL both are 0. `speculate_below`: the candidate gets a live request only if fewer than so many are then
+    in flight on it, that one included; None without such a limit, 1 for none at all.
     """
 
     revision: int
@@ -22,11 +23,14 @@ class Route:
     rollout_id: str | None = None
     weight: float = 0.0
     mirror: float = 0.0
+    speculate_below: int | None = None
 
     def __post_init__(self) -> None:
         """Check the ranges, and that a share has somewhere to go."""
         if not (0 <= self.weight <= 1 and 0 <= self.mirror <= 1):
             raise InvalidRecord(f"route {self.revision} has weight {self.weight}, mirror {self.mirror}; both must be in [0, 1]")
+        if self.speculate_below is not None and self.speculate_below < 1:
+            raise InvalidRecord(f"route {self.revision} has speculate_below {self.speculate_below}; it must be at least 1")
         if self.candidate_url is None and (self.weight > 0 or self.mirror > 0):
             raise InvalidRecord(f"route {self.revision} sends traffic to a candidate but names no candidate_url")
 

@@ -58,6 +58,7 @@ class Leg:
     assigned: Arm
     retried_on_baseline: bool = False
     share: float | None = None
+    is_shed: bool = False
 
 
 class Sender:

@@ -44,6 +44,7 @@ class Counters:
         self.shadow_requests: Counter[str] = Counter()
         self.takeovers: Counter[str] = Counter()
         self.retries = 0
+        self.shed = 0
         self.shadow_drops = 0
         self.bad_counts = 0
         self.ttft = {arm: Histogram() for arm in Arm}
@@ -74,6 +75,7 @@ def render(counters: Counters, routing: Routing) -> str:
     takeovers = [f'{prefix}takeovers_total{{result="{result}"}} {counters.takeovers[result]}' for result in TAKEOVER_RESULTS]
     singles = (
         ("retries_total", "counter", "Requests of the candidate answered by the baseline instead.", counters.retries),
+        ("shed_total", "counter", "Requests of the candidate's share given to the baseline at high load.", counters.shed),
         ("shadow_drops_total", "counter", "Mirrored requests not sent because too many were open.", counters.shadow_drops),
         ("bad_counts_total", "counter", "Answers whose acceptance counts contradict each other.", counters.bad_counts),
         ("weight", "gauge", "Effective live share of the candidate.", routing.effective_weight),

@@ -7,6 +7,7 @@ stream, or one JSON body).
 """
 
 import hashlib
+import json
 import re
 from typing import Any
 
@@ -18,6 +19,8 @@ from specops.errors import InvalidRecord
 MALFORMED = "malformed_stream"
 BROKEN = "broken_stream"
 EMPTY = "empty_answer"
+NAN_TEXT = "nan_text"
+MAX_BANGS = 64  # of an answer of nothing else: what the argmax of NaN, token 0, reads as in most vocabularies
 MAX_EVENT_BYTES = 16 * 2**20  # prompt logprobs reach megabytes; beyond this it is no event stream
 
 _BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\n))")
@@ -86,7 +89,7 @@ class Observation:
         first_content_at: when the first content arrived; None before.
         has_token: any token came, also one without text (usage counts it).
         done: the answer says that it is complete (`data: [DONE]`, or a whole JSON body).
-        error: `malformed_stream` or `broken_stream` once seen; sticks.
+        error: `malformed_stream`, `broken_stream` or `nan_text` once seen; sticks.
         has_error_event: the engine put an error into the stream itself.
         is_rejected: the engine sent an error of class 4xx inside the stream.
         has_bad_counts: the engine's acceptance counts contradict each other and were left out.
@@ -96,7 +99,7 @@ class Observation:
     """
 
     __slots__ = (
-        "_choices", "_splitter", "acceptance", "completion_tokens", "detail", "done", "error", "finish_reason",
+        "_bangs", "_choices", "_splitter", "acceptance", "completion_tokens", "detail", "done", "error", "finish_reason",
         "first_content_at", "has_bad_counts", "has_error_event", "has_token", "has_usage_event", "is_plain", "is_rejected",
         "prompt_tokens", "text_chars",
     )  # fmt: skip
@@ -104,6 +107,7 @@ class Observation:
     def __init__(self) -> None:
         self._splitter = EventSplitter()
         self._choices: dict[int, Any] = {}
+        self._bangs: dict[int, int] = {}  # length so far of choices that hold nothing else
         self.first_content_at: float | None = None
         self.has_token = self.done = self.is_rejected = self.has_bad_counts = self.has_error_event = False
         self.has_usage_event = False
@@ -165,7 +169,10 @@ class Observation:
             value = orjson.loads(raw)  # refuses NaN and Infinity, which are no JSON
             self._read_value(value, at)
         except (orjson.JSONDecodeError, TypeError, ValueError, AttributeError) as exc:
-            self._fail(MALFORMED, f"{type(exc).__name__}: {exc}")
+            if _has_nan(raw):
+                self._fail(NAN_TEXT, "a number of the answer is NaN")
+            else:
+                self._fail(MALFORMED, f"{type(exc).__name__}: {exc}")
 
     def _read_value(self, value: dict[str, Any], at: float) -> None:
         if value.get("error"):
@@ -193,9 +200,11 @@ class Observation:
         text = choice_text(choice)
         index = int(choice.get("index", 0))
         if index not in self._choices:
-            self._choices[index] = hashlib.sha256()
+            self._choices[index], self._bangs[index] = hashlib.sha256(), 0
         self._choices[index].update(text.encode())
         self.text_chars += len(text)
+        if index in self._bangs:
+            self._count_bangs(index, text)
         self.is_plain = self.is_plain and is_plain(choice)
         # tool calls, reasoning and bare token ids are content too, though not text
         if text or choice.get("token_ids") or any(held for name, held in part.items() if name != "role"):
@@ -203,6 +212,14 @@ class Observation:
             if self.first_content_at is None:
                 self.first_content_at = at
         self.finish_reason = choice.get("finish_reason") or self.finish_reason
+
+    def _count_bangs(self, index: int, text: str) -> None:
+        if text.strip("!"):
+            del self._bangs[index]
+            return
+        self._bangs[index] += len(text)
+        if self._bangs[index] >= MAX_BANGS:
+            self._fail(NAN_TEXT, f"the answer is {self._bangs[index]} times '!' and nothing else")
 
     def _read_counts(self, counts: dict[str, Any]) -> None:
         try:
@@ -214,6 +231,16 @@ class Observation:
             )
         except (InvalidRecord, TypeError, ValueError):  # the text is good all the same: leave the counts out, and say so
             self.has_bad_counts = True
+
+
+def _has_nan(raw: bytes) -> bool:
+    """Tell whether this would be JSON if NaN were a number."""
+    seen: list[str] = []
+    try:
+        json.loads(raw, parse_constant=seen.append)
+    except (ValueError, RecursionError):
+        return False
+    return "NaN" in seen
 
 
 def _count(record: dict[str, Any], name: str) -> int:

@@ -64,6 +64,8 @@ class Proxy:
             if answer is not None:
                 return answer
             self.recorder.counters.retries += 1
+        elif leg.is_shed:
+            self.recorder.counters.shed += 1  # and not mirrored either: the candidate is full
         elif inbound.is_judged and self._is_mirrored(inbound, route):
             self.shadow.offer(inbound, candidate_leg(route, Kind.SHADOW))
         answer = await self._serve(request, inbound, leg)
@@ -73,8 +75,14 @@ class Proxy:
     def _leg(self, inbound: Inbound, route: Route) -> Leg:
         weight = self.routing.effective_weight if inbound.is_judged else 0.0
         arm = assign(inbound.key, weight, salt=route.rollout_id or "")
+        if not self._has_room(route):  # nobody was given a chance to be the candidate's: no arm may be compared by this request
+            leg = baseline_leg(route, assigned=arm)
+            return replace(leg, is_shed=arm is Arm.CANDIDATE, retried_on_baseline=False)
         leg = candidate_leg(route, Kind.LIVE) if arm is Arm.CANDIDATE else baseline_leg(route, assigned=Arm.BASELINE)
         return replace(leg, share=weight) if inbound.is_judged else leg
+
+    def _has_room(self, route: Route) -> bool:
+        return route.speculate_below is None or self.recorder.in_flight[Arm.CANDIDATE] + 1 < route.speculate_below
 
     def _is_mirrored(self, inbound: Inbound, route: Route) -> bool:
         # its own salt: the mirrored share must not be the keys nearest to the candidate

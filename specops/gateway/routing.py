@@ -20,7 +20,7 @@ from specops.errors import IllegalTransition, InvalidRecord
 ROUTE_FILE = "route.json"
 TRIP_AFTER = 3  # consecutive failures of one candidate; one or two may be the request's fault
 UNREACHABLE = "engine_unreachable"
-COUNTED = frozenset({"engine_5xx", "broken_stream", "malformed_stream"})
+COUNTED = frozenset({"engine_5xx", "broken_stream", "malformed_stream", "nan_text"})
 
 _log = logging.getLogger(__name__)
 

@@ -27,6 +27,15 @@ alpha: 0.01
 checks:
   - {{name: acceptance, metric: acceptance_rate, at_least: 0.45, min_requests: 8, owner: oncall, on_fail: {rung}}}
 """
+CROWDED = """
+name: crowded
+alpha: 0.01
+speculate: {below_in_flight: 9}
+checks:
+  - {name: acceptance, metric: acceptance_rate, at_least: 0.45, min_requests: 8, owner: oncall}
+  - {name: crowd, metric: ttft_s, at_most: {limit_s: 1.0, share: 0.05}, pass_at: 0.2, min_requests: 8, owner: oncall,
+     only: {in_flight_above: 4}, on_fail: shed}
+"""
 PROMOTED = 60  # healthy outcomes after which every test rollout watches
 STEPS_WITH_GATE = (
     Step(kind=StepKind.SHADOW, mirror=1.0, min_requests=5),
@@ -333,6 +342,23 @@ def test_a_route_that_the_gateway_does_not_take_calls_a_person(controller, ring,
     late = [a for a in alerts if a["labels"]["alertname"] == "SpecopsRouteNotInForce"]
     assert ["endsAt" in a for a in late] == [False, True]
     assert (route["weight"], route["in_force_after_s"], ring.route.weight) == (0.0, 2.5, 0.0)
+
+
+def test_a_policy_that_speculates_at_low_load_only_says_so_to_the_gateway(store, ring, begin, make_controller, make_outcome):
+    """Its limit is part of every route, and a check that fails above a lower load lowers it without ending the rollout."""
+    rules = parse_policy(yaml.safe_load(CROWDED))
+    begin(store, policy=rules, policy_text=CROWDED)
+    loop = make_controller(store, ring, policy=rules)
+    loop.resume()
+    assert ring.route.speculate_below == 9
+
+    ring.outcomes += [make_outcome(0.9, in_flight=7, ttft_s=3.0, e2e_s=9.0) for _ in range(20)]
+    assert loop.pass_once().kind is ActionKind.SHED
+
+    assert (ring.route.speculate_below, loop.rollout.state) == (5, State.RUNNING)
+    ring.outcomes += [make_outcome(0.9, in_flight=7, ttft_s=3.0, e2e_s=9.0) for _ in range(40)]  # stragglers of the old route
+    assert loop.pass_once() is None
+    assert replay_rollout(store, "ro-1").difference is None
 
 
 def test_resume_says_that_the_gateway_is_absent(store, ring, begin, make_controller):

@@ -247,11 +247,11 @@ def refused_url():
 def make_route():
     """Build a route from stubs or URLs."""
 
-    def make(baseline, candidate=None, *, weight=0.0, mirror=0.0, revision=1):
+    def make(baseline, candidate=None, *, weight=0.0, mirror=0.0, revision=1, below=None):
         return Route(
             revision=revision, baseline_url=getattr(baseline, "url", baseline), baseline_release="plain-1",
             candidate_url=getattr(candidate, "url", candidate), candidate_release="sd-1" if candidate else None,
-            rollout_id="ro-1", weight=weight, mirror=mirror,
+            rollout_id="ro-1", weight=weight, mirror=mirror, speculate_below=below,
         )  # fmt: skip
 
     return make

@@ -42,7 +42,7 @@ def test_a_whole_stream_cut_into_bytes(whole_stream, counts):
 
 @pytest.mark.parametrize(
     ("event", "error"),
-    [(b'{"a": NaN}', "malformed_stream"),
+    [(b'{"a": NaN}', "nan_text"), (b'{"a": "NaN", "b": Infinity}', "malformed_stream"), (b'{"a": NaN', "malformed_stream"),
      (b"[1]", "malformed_stream"),
      (b'{"usage": {"completion_tokens": -1}}', "malformed_stream"),
      (b'{"choices": [{"text": 5}]}', "malformed_stream"), (b'{"error": {"code": 500}}', "broken_stream")],
@@ -52,6 +52,18 @@ def test_what_is_no_answer_is_named(event, error):
     seen, _ = observe(b"data: " + event + b"\n\ndata: [DONE]\n\n")
 
     assert (seen.error, seen.done) == (error, True)
+
+
+@pytest.mark.parametrize(
+    ("texts", "error"),
+    [(["!" * 40, "!" * 24], "nan_text"), (["!" * 63], None), (["Wow", "!" * 99], None), (["!" * 50, "\\n", "!" * 50], None),
+     (["-" * 99], None), ([" " * 99], None)],
+)  # fmt: skip
+def test_an_answer_of_token_zero_alone_is_no_text(texts, error):
+    """What the argmax of NaN reads as; rules, indentation and enthusiasm are text."""
+    events = [b'data: {"choices": [{"text": "%s"}]}\n\n' % text.encode() for text in texts]
+
+    assert observe(*events, b"data: [DONE]\n\n")[0].error == error
 
 
 def test_a_stream_without_done_is_broken():

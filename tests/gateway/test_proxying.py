@@ -11,6 +11,8 @@ import pytest
 from yarl import URL
 
 from specops.core.arms import assign
+from specops.core.outcome import Outcome
+from specops.core.pairing import is_half
 
 
 async def test_stream_bytes_pass_untouched(gateway, make_engine, make_route, whole_stream):
@@ -101,7 +103,7 @@ async def test_stream_dying_midway_ends_with_one_error_event(gateway, make_engin
 
 
 async def test_bad_json_midway_is_recorded_not_hidden(gateway, make_engine, make_route):
-    """NaN is no JSON: the bytes pass on, the outcome says malformed."""
+    """NaN is no JSON: the bytes pass on, the outcome says what they are."""
     await gateway.put(make_route(await make_engine(), await make_engine("broken_later"), weight=1.0))
 
     status, _, body = await gateway.ask()
@@ -109,7 +111,7 @@ async def test_bad_json_midway_is_recorded_not_hidden(gateway, make_engine, make
     assert status == 200
     assert b"NaN" in body
     [outcome] = await gateway.outcomes(1)
-    assert (outcome["finish"], outcome["error"]) == ("error", "malformed_stream")
+    assert (outcome["finish"], outcome["error"]) == ("error", "nan_text")
 
 
 async def test_a_4xx_is_the_clients_and_never_trips(gateway, make_engine, make_route):
@@ -277,3 +279,37 @@ async def test_an_idle_connection_closed_by_the_engine_is_no_failure(gateway, ma
     assert len(served) == 3
     assert {o["finish"] for o in await gateway.outcomes(3)} == {"stop"}
     server.close()
+
+
+async def test_a_full_candidate_is_left_to_itself(gateway, make_engine, make_route):
+    """Below 2 in flight, itself included: the second request at once is shed, compared by nobody, mirrored to nobody."""
+    baseline, candidate = await make_engine("good", "plain"), await make_engine("die_midway")
+    await gateway.put(make_route(baseline, candidate, weight=1.0, mirror=1.0, below=2))
+
+    async with gateway.complete(request_id="r-1") as answer:
+        await answer.content.readuntil(b"\n\n")
+        _, headers, _ = await gateway.ask(request_id="r-2")
+        candidate.release.set()
+        await answer.read()
+
+    assert headers["x-specops-arm"] == "baseline"
+    shed, failed = sorted(await gateway.outcomes(2), key=lambda outcome: outcome["arm"])
+    assert (shed["arm"], shed["assigned"], shed["share"], shed["retried_on_baseline"]) == ("baseline", "candidate", None, False)
+    assert (failed["arm"], failed["share"], failed["in_flight"]) == ("candidate", 1.0, 1)
+    assert Outcome.from_record(shed).is_shed
+    assert not is_half(Outcome.from_record(shed))
+    assert len(candidate.seen) == 1
+
+
+async def test_the_baselines_own_requests_are_not_compared_while_the_candidate_is_full(gateway, make_engine, make_route):
+    """Only where both arms had a chance does the share say anything: shares of one side would bias every comparison."""
+    baseline, candidate = await make_engine("good", "plain"), await make_engine("good")
+    await gateway.put(make_route(baseline, candidate, weight=0.5, below=1))
+
+    for i in range(12):
+        await gateway.ask(key=f"k{i}", request_id=f"r{i}")
+
+    outcomes = await gateway.outcomes(12)
+    assert {o["arm"] for o in outcomes} == {"baseline"}
+    assert {o["assigned"] for o in outcomes} == {"baseline", "candidate"}
+    assert {o["share"] for o in outcomes} == {None}
