@@ -11,6 +11,7 @@ import base64
 import hashlib
 import io
 import json
+import re
 import tarfile
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -33,6 +34,7 @@ FORMAT = "specops-lineage/1"
 MANIFEST, SEAL, KEY, CHECKPOINT = "manifest.json", "manifest.dsse.json", "key.pub", "checkpoint.txt"
 TABLES = ("artifacts", "edges", "releases", "pairs", "evidence", "audit")
 MAX_MEMBER_BYTES = 1 << 30
+_DIGEST = re.compile("[0-9a-f]{64}")
 SEAL_TYPE = "application/vnd.specops.lineage-manifest+json"
 
 
@@ -105,7 +107,7 @@ def _bundle(subject: str, rows: dict[str, list[dict[str, Any]]], note: str) -> B
     part = LineageSlice(
         subject=subject,
         artifacts=tuple(map(_artifact, rows["artifacts"])),
-        edges=tuple(Edge(source=r["source"], kind=EdgeKind(r["kind"]), target=r["target"]) for r in rows["edges"]),
+        edges=tuple(map(_edge, rows["edges"])),
         releases=tuple(map(_release, rows["releases"])),
         pairs=tuple(map(_pair, rows["pairs"])),
         evidence=tuple(Evidence(**r) for r in rows["evidence"]),
@@ -118,6 +120,13 @@ def _bundle(subject: str, rows: dict[str, list[dict[str, Any]]], note: str) -> B
         for r in rows["audit"]
     )
     return Bundle(part=part, audit=audit, note=note)
+
+
+def _edge(row: dict[str, Any]) -> Edge:
+    for end in ("source", "target"):
+        if not _DIGEST.fullmatch(row[end]):
+            raise LineageBroken(f"an edge has {end} {row[end][:80]!r}, expected a digest of 64 hex digits; export it again")
+    return Edge(source=row["source"], kind=EdgeKind(row["kind"]), target=row["target"])
 
 
 def _artifact(row: dict[str, Any]) -> Artifact:

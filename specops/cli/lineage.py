@@ -98,7 +98,7 @@ def at(
         found = served(unit, _time(time))
         names = {key: unit.releases.get(key).name for key, _ in found.shares if unit.releases.find(key)}
     if json:
-        return emit_json(asdict(found) | {"names": names})
+        return emit_json(asdict(found) | {"shares": dict(found.shares), "names": names})
     emit_table(f"served at {found.at}", ("release", "id", "share"), [(names.get(k), k, f"{s:.0%}") for k, s in found.shares])
     if found.rollout and found.rollout.mirror:
         typer.echo(f"{found.rollout.mirror:.0%} of the baseline's requests were mirrored to {found.rollout.candidate}")

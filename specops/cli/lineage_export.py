@@ -147,9 +147,14 @@ def verify_signature(
     folder: Annotated[Path, typer.Argument(help="The model's folder.")],
     signature: Annotated[Path, typer.Option(help="The signature that came with it.")],
     public_key: Annotated[Path, typer.Option(help="PEM file of the signer's public key.")],
+    *,
+    json: Json = False,
 ) -> None:
     """Check a model folder against an OpenSSF signature (extra: signing); exit 1 names what differs."""
     from specops.adapters.model_signing import verify_signature as check  # noqa: PLC0415
 
     check(folder, signature, public_key=public_key)
-    typer.echo(f"{folder} is what {signature} signs")
+    if json:
+        emit_json({"folder": str(folder), "signature": str(signature), "holds": True})
+    else:
+        typer.echo(f"{folder} is what {signature} signs")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
 import typer
@@ -10,8 +11,8 @@ PIPED_WIDTH = 180  # columns when nobody watches: a log file wraps nothing
 
 
 def emit_json(value: Any) -> None:  # noqa: ANN401  # any JSON value
-    """Print a JSON value, keys as given."""
-    typer.echo(json.dumps(value, indent=2, default=str))
+    """Print a JSON value, keys as given; times are ISO 8601."""
+    typer.echo(json.dumps(value, indent=2, default=lambda held: held.isoformat() if isinstance(held, datetime) else str(held)))
 
 
 def emit_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -1,6 +1,6 @@
 """Scene 5: the paired offline evaluation, its record, and its table."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from rich.table import Table
 
@@ -23,7 +23,8 @@ def evaluate_offline(scenes: Scenes, house: House, stage: Stage, pair: Pair, lin
     """Compare both arms on held-out code, look at prose on the side, and record what was found."""
     clients = {Arm.BASELINE: EngineClient(stage.plain.base_url), Arm.CANDIDATE: EngineClient(stage.speculative.base_url)}
     releases = {Arm.BASELINE: lineup.plain.id, Arm.CANDIDATE: lineup.speculative.id}
-    arms = {arm: _completer(client) for arm, client in clients.items()}
+    texts: dict[str, str] = {}
+    arms = {arm: _completer(client, texts if arm is Arm.CANDIDATE else {}) for arm, client in clients.items()}
     prompts = pair.prompts["code"][:OFFLINE_PROMPTS]
     for arm in arms.values():
         arm(prompts[0])  # first calls allocate; they are not the steady state
@@ -39,11 +40,26 @@ def evaluate_offline(scenes: Scenes, house: House, stage: Stage, pair: Pair, lin
             on_prompt=lambda n: progress.update(task, completed=n),
         )
     _record(house, lineup, found, prose, seed)
+    if house.settings.keep_samples:
+        _keep(house, prompts, texts)
     _show_offline(scenes, found, prose)
 
 
-def _completer(client: EngineClient) -> Callable[[str], Completion]:
-    return lambda prompt: client.complete(prompt, max_tokens=OFFLINE_TOKENS)
+def _completer(client: EngineClient, texts: dict[str, str]) -> Callable[[str], Completion]:
+    def complete(prompt: str) -> Completion:
+        answer = client.complete(prompt, max_tokens=OFFLINE_TOKENS)
+        texts[prompt] = answer.text
+        return answer
+
+    return complete
+
+
+def _keep(house: House, prompts: Sequence[str], texts: Mapping[str, str]) -> None:
+    """Keep the candidate's answers, erasable, under the request ids of their outcomes."""
+    keeper, at = house.samples(), now()
+    with house.store.begin() as unit:
+        for index, prompt in enumerate(prompts):
+            keeper.keep(unit, f"offline-{index:04d}", prompt, texts[prompt], at)
 
 
 def _record(house: House, lineup: Lineup, found: Evaluation, prose: Evaluation, seed: int) -> None:

@@ -129,6 +129,16 @@ def test_a_dishonest_exporter_cannot_lie_about_a_release(written, signer):
         read_bundle(written)
 
 
+@pytest.mark.parametrize("end", ["'; DROP TABLE edge; --", "AB" * 32, "ab" * 31, ""])
+def test_an_edge_joins_digests_and_nothing_else(written, signer, end):
+    """Any other text would lie in the graph and belong to nothing."""
+    row = {"source": end, "kind": "uses", "target": "ab" * 32}
+    _resealed(written, signer, **{"edges.jsonl": canonical(row) + b"\n"})
+
+    with pytest.raises(LineageBroken, match="expected a digest of 64 hex digits"):
+        read_bundle(written)
+
+
 def test_an_audit_entry_needs_its_place_in_the_signed_log(bundle, signer, tmp_path):
     """Edited bytes, another index, no checkpoint."""
     one, two = bundle.audit

@@ -78,7 +78,7 @@ def test_stale_names_drafts_of_another_teacher(run, full):
 def test_what_served_at_a_time(run, full):
     """Shares, mirrored requests, and who did it; a time needs a zone."""
     value = json.loads(run("lineage", "at", "2026-11-29T12:00:00Z", "--json").out)
-    assert [share for _, share in value["shares"]] == [1.0]
+    assert (list(value["shares"].values()), value["at"]) == ([1.0], "2026-11-29T12:00:00+00:00")
     assert "rollout ro-1, running" in run("lineage", "at", "2026-11-29T12:00:00Z").out
     assert run("lineage", "at", "2026-11-29").code == run("lineage", "at", "noon").code == 2
 
