@@ -186,6 +186,7 @@ BURSTS = Arrivals(rate=20.0, times=10.0)
 SHARES = (0.1, 0.5)  # two steps of 100 s
 UNEQUAL = TwoArms(arrivals=STEADY, shares=SHARES)
 BURSTING = TwoArms(arrivals=BURSTS, shares=SHARES)
+CROWDED = TwoArms(arrivals=Arrivals(rate=50.0, times=10.0), shares=(0.1,), slow=0.2)
 COUNT = 8_000  # requests
 
 
@@ -299,7 +300,7 @@ GATES: dict[str, Scenario] = {
         for length, share in ((5, 0.1), (50, 0.5))
     },
     "attribution, order of ends at 40/s, share in steps": ended_arms(UNEQUAL, SETTLE_S),
-    "attribution, order of ends in bursts of traffic": ended_arms(BURSTING, SETTLE_S),
+    "attribution, order of ends in bursts of traffic to 200/s": ended_arms(BURSTING, SETTLE_S),
     "split, share of 10%": split((0.1,)),
     "split, share in steps": split((0.01, 0.1, 0.25, 0.5)),
     "split, order of ends at 40/s, share in steps": ended_arms(UNEQUAL, SETTLE_S, split=True),
@@ -321,6 +322,9 @@ BEYOND: dict[str, tuple[Scenario, str]] = {  # what the assumptions exclude, and
     ),
     "split, order of ends in bursts of traffic": (
         ended_arms(BURSTING, SETTLE_S, split=True), "bursts of traffic, arms not equally fast",
+    ),
+    "attribution, order of ends in bursts of traffic to 500/s, 20% slow": (
+        ended_arms(CROWDED, SETTLE_S), "bursts of traffic, arms not equally fast",
     ),
     "two-sample, order of ends at 40/s": (ended_blocks(UNEQUAL, Mode.CHANGE), "arms not equally fast"),
     "pairs, order of ends at 20/s, slow halves of 5 s and 12 s": (
