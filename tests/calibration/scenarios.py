@@ -190,12 +190,12 @@ CROWDED = TwoArms(arrivals=Arrivals(rate=50.0, times=10.0), shares=(0.1,), slow=
 COUNT = 8_000  # requests
 
 
-def ended_arms(arms: TwoArms, settle_s: float | None, *, split: bool = False, mode: Mode = Mode.CHANGE) -> Scenario:
+def ended_arms(arms: TwoArms, settle_s: float | None, *, split: bool = False) -> Scenario:
     """Return `attribution` of slow answers, or `split`, told by the end of answers."""
 
     def scenario(rng: np.random.Generator, runs: int) -> tuple[Step, int]:
         told = arms.draw(rng, runs, COUNT)
-        return told.splits(settle_s) if split else told.attributions(mode, settle_s)
+        return told.splits(settle_s) if split else told.attributions(Mode.CHANGE, settle_s)
 
     return scenario
 
