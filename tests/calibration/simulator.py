@@ -4,17 +4,20 @@ Each function repeats the arithmetic of one module of `specops.stats` over an ar
 to the real ones. Runs are looked at after every request; a run that reached its bar stops counting.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from specops.stats import attribution, two_sample
+from specops.stats.attribution import CONCENTRATION
 from specops.stats.stakes import Mode
 from specops.stats.wealth import Bets
 
 Array = npt.NDArray[np.float64]
 Samples = Callable[[int], Array]  # number of the request, from 1 -> one sample per run
+Step = Callable[[int], Array]  # feeds a request to every run -> wealth per run
+Labels = Callable[[int], tuple[Array, Array, Array | float]]  # (1 for the candidate, 1 for an event, share then) per run
 TOP = 1e250  # far above every bar, far below the end of a double
 
 
@@ -43,18 +46,14 @@ class Pots:
             return (0.5 / np.where(n > 1, n * (n - 1), 1.0))[:, None]
         return 1.0 if self.mode is Mode.MONITOR else 0.0
 
-    def restart(self, which: npt.NDArray[np.bool_]) -> None:
-        """Begin anew where told."""
-        self.stakes[which], self.n[which] = (1.0 if self.mode is Mode.STEADY else 0.0), 0.0
 
-
-def wealths(bets: Bets, mode: Mode, runs: int, samples: Samples) -> Callable[[int], Array]:
+def wealths(bets: Bets, mode: Mode, runs: int, samples: Samples) -> Step:
     """Return a function that feeds request number n to every run and returns the wealths."""
     pots, slopes = Pots(runs, len(bets.slopes), mode), np.array(bets.slopes)
     return lambda n: pots.grow(1.0 + slopes * (samples(n) - bets.limit)[:, None])
 
 
-def first_hits(step: Callable[[int], Array], bar: float, runs: int, horizon: int) -> Array:
+def first_hits(step: Step, bar: float, runs: int, horizon: int) -> Array:
     """Return the request at which each run reached the bar; infinity within the horizon."""
     hits = np.full(runs, np.inf)
     for n in range(1, horizon + 1):
@@ -62,17 +61,6 @@ def first_hits(step: Callable[[int], Array], bar: float, runs: int, horizon: int
         if n % 64 == 0 and np.isfinite(hits).all():
             break
     return hits
-
-
-def run_length(bets: Bets, bar: float, runs: int, horizon: int, samples: Samples) -> tuple[float, float]:
-    """Return (mean requests between alarms of a MONITOR that begins anew after each, its standard error)."""
-    pots, slopes, alarms = Pots(runs, len(bets.slopes), Mode.MONITOR), np.array(bets.slopes), 0
-    for n in range(1, horizon + 1):
-        over = pots.grow(1.0 + slopes * (samples(n) - bets.limit)[:, None]) >= bar
-        if over.any():
-            alarms += int(over.sum())
-            pots.restart(over)
-    return runs * horizon / max(alarms, 1), runs * horizon / max(alarms, 1) ** 1.5
 
 
 def cusum(gains: tuple[float, float], bar: float, runs: int, horizon: int, flags: Samples, *, renew: bool) -> tuple[Array, int]:
@@ -90,27 +78,59 @@ def cusum(gains: tuple[float, float], bar: float, runs: int, horizon: int, flags
     return hits, alarms
 
 
-def attributions(mode: Mode, runs: int, labels: Callable[[int], tuple[Array, Array]], share: float) -> Callable[[int], Array]:
-    """Return a step over requests; `labels(n)` gives (1 for the candidate, 1 for an event) per run."""
-    pots = Pots(runs, len(attribution.RATIOS), mode)
-    ratios = np.array(attribution.RATIOS)
-    won, lost = ratios / (share * ratios + 1 - share), 1.0 / (share * ratios + 1 - share)
+def attributions(mode: Mode, runs: int, labels: Labels) -> Step:
+    """Return a step over requests of either arm."""
+    pots, ratios = Pots(runs, len(attribution.RATIOS), mode), np.array(attribution.RATIOS)
 
     def step(n: int) -> Array:
-        candidate, event = labels(n)
-        return pots.grow(np.where(candidate[:, None] > 0, won, lost), event > 0)
+        candidate, event, share = labels(n)
+        share = np.broadcast_to(share, (runs,))[:, None]
+        return pots.grow(np.where(candidate[:, None] > 0, ratios, 1.0) / (share * ratios + 1 - share), event > 0)
 
     return step
 
 
-def two_samples(mode: Mode, runs: int, labels: Callable[[int], tuple[Array, Array]]) -> Callable[[int], Array]:
-    """Return a step over requests of `two_sample`; labels as in `attributions`."""
+def splits(runs: int, labels: Labels) -> Step:
+    """Return a step over requests of `attribution.Split` with two arms; the second label says whether a request counts."""
+    counts, expected, stake = np.zeros((2, runs)), np.zeros((2, runs)), np.ones(runs)
+
+    def step(n: int) -> Array:
+        candidate, counted, share = labels(n)
+        shares = np.array([np.broadcast_to(share, (runs,)), np.broadcast_to(1 - share, (runs,))])
+        tilted = shares * (counts + CONCENTRATION * shares) / (expected + CONCENTRATION * shares)
+        factors = tilted / tilted.sum(axis=0) / shares
+        stake[:] = np.where(counted > 0, np.minimum(stake * np.where(candidate > 0, *factors), TOP), stake)
+        counts[:] += (counted > 0) * np.array([candidate > 0, candidate <= 0])
+        expected[:] += (counted > 0) * shares
+        return stake.copy()
+
+    return step
+
+
+def stratified(bets: Sequence[Bets], mode: Mode, runs: int, samples: Callable[[int], tuple[Array, Array]]) -> Step:
+    """Return a step over requests of `stratified`, strata counting equally; `samples(n)` gives (stratum, sample) per run."""
+    parts = [Pots(runs, len(one.slopes), mode) for one in bets]
+    slopes, limits = np.array([one.slopes for one in bets]), np.array([one.limit for one in bets])
+    values = np.full((len(bets), runs), 0.0 if mode is Mode.MONITOR else 1.0)
+
+    def step(n: int) -> Array:
+        stratum, x = samples(n)
+        for i, pots in enumerate(parts):
+            values[i] = pots.grow(1.0 + slopes[i] * (x - limits[i])[:, None], stratum == i)
+        total: Array = values.sum(axis=0)
+        return total if mode is Mode.MONITOR else total / len(bets)
+
+    return step
+
+
+def two_samples(mode: Mode, runs: int, labels: Labels) -> Step:
+    """Return a step over requests of `two_sample`, which needs no share."""
     pots, ratios = Pots(runs, len(two_sample.RATIOS), mode), np.array(two_sample.RATIOS)
     block = {name: np.zeros(runs) for name in ("nc", "hc", "nb", "hb")}
     seen, hits = np.zeros(runs), np.zeros(runs)
 
     def step(n: int) -> Array:
-        candidate, event = labels(n)
+        candidate, event, _ = labels(n)
         for name, add in (("nc", candidate), ("hc", candidate * event), ("nb", 1 - candidate), ("hb", (1 - candidate) * event)):
             block[name] += add
         closed = (block["nc"] > 0) & (block["nb"] > 0)
