@@ -62,7 +62,7 @@ def compile_report(house: House, rollout_id: str | None = None, *, title: str = 
         verdicts = unit.verdicts.of(rollout.id)
         text = unit.policies.get(rollout.policy_digest)
         entries = unit.audit.of(rollout.id)
-        delivered = {e.subject for e in unit.audit.all() if e.tag == "outbox:alert:delivered"}
+        delivered = {e.subject for e in unit.audit.read(tag="outbox:alert:delivered")}
         evidence = [*unit.evidence.of(rollout.candidate), *unit.evidence.of(rollout.id)]
     house.checkpoint()
     policy = parse_policy(yaml.safe_load(text))

@@ -11,6 +11,7 @@ import base64
 import hashlib
 import io
 import json
+import re
 import tarfile
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -33,6 +34,7 @@ FORMAT = "specops-lineage/1"
 MANIFEST, SEAL, KEY, CHECKPOINT = "manifest.json", "manifest.dsse.json", "key.pub", "checkpoint.txt"
 TABLES = ("artifacts", "edges", "releases", "pairs", "evidence", "audit")
 MAX_MEMBER_BYTES = 1 << 30
+DIGEST = re.compile(r"[0-9a-f]{64}")
 SEAL_TYPE = "application/vnd.specops.lineage-manifest+json"
 
 
@@ -75,7 +77,10 @@ def read_bundle(path: Path, key: "PublicKey | None" = None) -> tuple[Bundle, "Pu
     said = _json(manifest, MANIFEST)
     if said.get("format") != FORMAT:
         raise InvalidInput(f"{path} has format {said.get('format')!r}, this specops reads {FORMAT}; use a newer one")
-    for name, digest in said["files"].items():
+    sealed = said.get("files")
+    if not isinstance(sealed, dict) or sealed.keys() != members.keys() - {MANIFEST, SEAL}:
+        raise LineageBroken(f"the manifest of {path} does not seal every member; get the bundle again")
+    for name, digest in sealed.items():
         if hashlib.sha256(members.get(name, b"")).hexdigest() != digest:
             raise LineageBroken(f"{name} of {path} is not the one that was sealed; get the bundle again")
     rows = {name: [_json(line, name) for line in members[f"{name}.jsonl"].splitlines()] for name in TABLES}
@@ -105,7 +110,7 @@ def _bundle(subject: str, rows: dict[str, list[dict[str, Any]]], note: str) -> B
     part = LineageSlice(
         subject=subject,
         artifacts=tuple(map(_artifact, rows["artifacts"])),
-        edges=tuple(Edge(source=r["source"], kind=EdgeKind(r["kind"]), target=r["target"]) for r in rows["edges"]),
+        edges=tuple(map(_edge, rows["edges"])),
         releases=tuple(map(_release, rows["releases"])),
         pairs=tuple(map(_pair, rows["pairs"])),
         evidence=tuple(Evidence(**r) for r in rows["evidence"]),
@@ -127,6 +132,15 @@ def _artifact(row: dict[str, Any]) -> Artifact:
     artifact = Artifact(**(fields | {"kind": ArtifactKind(row["kind"]), "files": files, "tensors": tensors}))
     _same("artifact", artifact.name, artifact.digest, row["digest"])
     return artifact
+
+
+def _edge(row: dict[str, Any]) -> Edge:
+    """Return an edge; an end that is no digest would stay in the graph for ever, and no question would reach it."""
+    edge = Edge(source=row["source"], kind=EdgeKind(row["kind"]), target=row["target"])
+    for end in (edge.source, edge.target):
+        if not isinstance(end, str) or not DIGEST.fullmatch(end):
+            raise InvalidInput(f"the bundle has a {edge.kind} edge at {str(end)[:80]!r}; expected 64 hex digits; export again")
+    return edge
 
 
 def _release(row: dict[str, Any]) -> Release:

@@ -1,6 +1,6 @@
 """`specops audit`: verify the log, read it, sign its head, prove that an entry is in it."""
 
-from datetime import UTC, datetime
+from datetime import UTC
 from pathlib import Path
 from typing import Annotated
 
@@ -44,14 +44,15 @@ def log(
     last: Annotated[int, typer.Option(min=1, help="How many entries, newest last.")] = 30,
     subject: Annotated[str | None, typer.Option(help="Only entries about this rollout, release or digest.")] = None,
     tag: Annotated[str | None, typer.Option(help="Only this tag, or all below rollout or rollout:step.")] = None,
-    since: Annotated[datetime | None, typer.Option(help="Only entries from this time on, UTC.")] = None,
+    since: Annotated[str | None, typer.Option(help="Only from this time on, as 2026-11-29T12:00:00Z; else UTC.")] = None,
     *,
     json: Json = False,
 ) -> None:
     """Print the newest entries."""
+    from specops.cli.times import parse_time  # noqa: PLC0415
     from specops.wiring import opened  # noqa: PLC0415
 
-    begin = since.replace(tzinfo=UTC) if since else None
+    begin = parse_time(since, zone=UTC) if since is not None else None
     with opened() as house, house.store.read() as unit:
         entries = list(unit.audit.read(subject=subject, tag=tag, since=begin, last=last))
     if json:

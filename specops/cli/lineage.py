@@ -4,7 +4,6 @@ Questions only; what changes the lineage is in `lineage_*.py` beside it, on the 
 """
 
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -91,11 +90,12 @@ def at(
     json: Json = False,
 ) -> None:
     """Say what served at a time, in which shares, and who had moved it."""
+    from specops.cli.times import parse_time  # noqa: PLC0415
     from specops.control.lineage_time import served  # noqa: PLC0415
     from specops.wiring import opened  # noqa: PLC0415
 
     with opened() as house, house.store.read() as unit:
-        found = served(unit, _time(time))
+        found = served(unit, parse_time(time))
         names = {key: unit.releases.get(key).name for key, _ in found.shares if unit.releases.find(key)}
     if json:
         return emit_json(asdict(found) | {"names": names})
@@ -145,13 +145,3 @@ def graph(
     write(found.nodes, found.edges, out, title=f"Lineage of {key or 'all releases'}")
     left = f"; {found.left_out} further nodes left out, see --limit" if found.left_out else ""
     return typer.echo(f"written: {out.resolve()} ({len(found.nodes)} nodes, {len(found.edges)} edges{left})")
-
-
-def _time(text: str) -> datetime:
-    """Parse a time, or say how one is written."""
-    from specops.errors import InvalidInput  # noqa: PLC0415
-
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError as exc:
-        raise InvalidInput(f"{text!r} is not a time; write it as 2026-11-29T12:00:00Z") from exc

@@ -147,9 +147,13 @@ def verify_signature(
     folder: Annotated[Path, typer.Argument(help="The model's folder.")],
     signature: Annotated[Path, typer.Option(help="The signature that came with it.")],
     public_key: Annotated[Path, typer.Option(help="PEM file of the signer's public key.")],
+    *,
+    json: Json = False,
 ) -> None:
     """Check a model folder against an OpenSSF signature (extra: signing); exit 1 names what differs."""
     from specops.adapters.model_signing import verify_signature as check  # noqa: PLC0415
 
     check(folder, signature, public_key=public_key)
-    typer.echo(f"{folder} is what {signature} signs")
+    if json:
+        return emit_json({"folder": folder, "signature": signature, "public_key": public_key, "same": True})
+    return typer.echo(f"{folder} is what {signature} signs")

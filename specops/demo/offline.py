@@ -1,6 +1,6 @@
 """Scene 5: the paired offline evaluation, its record, and its table."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from rich.table import Table
 
@@ -23,7 +23,8 @@ def evaluate_offline(scenes: Scenes, house: House, stage: Stage, pair: Pair, lin
     """Compare both arms on held-out code, look at prose on the side, and record what was found."""
     clients = {Arm.BASELINE: EngineClient(stage.plain.base_url), Arm.CANDIDATE: EngineClient(stage.speculative.base_url)}
     releases = {Arm.BASELINE: lineup.plain.id, Arm.CANDIDATE: lineup.speculative.id}
-    arms = {arm: _completer(client) for arm, client in clients.items()}
+    texts: dict[str, str] = {}  # what the candidate answered, by prompt
+    arms = {arm: _completer(client, texts if arm is Arm.CANDIDATE else {}) for arm, client in clients.items()}
     prompts = pair.prompts["code"][:OFFLINE_PROMPTS]
     for arm in arms.values():
         arm(prompts[0])  # first calls allocate; they are not the steady state
@@ -39,11 +40,37 @@ def evaluate_offline(scenes: Scenes, house: House, stage: Stage, pair: Pair, lin
             on_prompt=lambda n: progress.update(task, completed=n),
         )
     _record(house, lineup, found, prose, seed)
+    keep_samples(house, found, prompts, texts)
     _show_offline(scenes, found, prose)
 
 
-def _completer(client: EngineClient) -> Callable[[str], Completion]:
-    return lambda prompt: client.complete(prompt, max_tokens=OFFLINE_TOKENS)
+def _completer(client: EngineClient, texts: dict[str, str]) -> Callable[[str], Completion]:
+    def complete(prompt: str) -> Completion:
+        done = client.complete(prompt, max_tokens=OFFLINE_TOKENS)
+        texts[prompt] = done.text
+        return done
+
+    return complete
+
+
+def keep_samples(house: House, found: Evaluation, prompts: Sequence[str], texts: Mapping[str, str]) -> None:
+    """Keep each prompt with the candidate's answer under its outcome's request id, where the setting `keep_samples` allows it.
+
+    One answer per request, so that erasing a request erases all of it; where the arms differ, the evidence holds both.
+
+    Args:
+        house: its settings decide.
+        found: the evaluation of these prompts.
+        prompts: in the order in which they were sent.
+        texts: the candidate's answer by prompt.
+    """
+    if not house.settings.keep_samples:
+        return
+    keeper, at = house.samples(), now()
+    asked = [o.request_id for o in found.outcomes if o.arm is Arm.CANDIDATE]
+    with house.store.begin() as unit:
+        for request_id, prompt in zip(asked, prompts, strict=True):
+            keeper.keep(unit, request_id, prompt, texts[prompt], at)
 
 
 def _record(house: House, lineup: Lineup, found: Evaluation, prose: Evaluation, seed: int) -> None:
