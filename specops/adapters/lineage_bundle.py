@@ -179,6 +179,8 @@ def _members(path: Path) -> dict[str, bytes]:
     """Read the tar's members: exactly the known names, plain files, each once, bounded."""
     expected = {MANIFEST, SEAL, KEY, CHECKPOINT, *(f"{name}.jsonl" for name in TABLES)}
     found: dict[str, bytes] = {}
+    if path.exists() and not path.is_file():  # a pipe would block for ever
+        raise InvalidInput(f"{path} is not a file; expected the tar of specops lineage export")
     try:
         with tarfile.open(path, "r:") as tar:
             for entry in tar:

@@ -9,6 +9,7 @@ import typer
 from specops.cli.render import emit_json, emit_table
 
 app = typer.Typer(no_args_is_help=True, help="Verify, read and prove the audit log.")
+MOST = (1 << 63) - 1  # what a database can count
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Write to this file instead.")]
 
@@ -41,7 +42,7 @@ def checkpoint() -> None:
 
 @app.command()
 def log(
-    last: Annotated[int, typer.Option(min=1, help="How many entries, newest last.")] = 30,
+    last: Annotated[int, typer.Option(min=1, max=MOST, help="How many entries, newest last.")] = 30,
     subject: Annotated[str | None, typer.Option(help="Only entries about this rollout, release or digest.")] = None,
     tag: Annotated[str | None, typer.Option(help="Only this tag, or all below rollout or rollout:step.")] = None,
     since: Annotated[str | None, typer.Option(help="Only from this time on, as 2026-11-29T12:00:00Z; else UTC.")] = None,
@@ -63,7 +64,7 @@ def log(
 
 
 @app.command()
-def prove(index: Annotated[int, typer.Argument(min=0, help="Number of the entry, from 0.")], out: Out = None) -> None:
+def prove(index: Annotated[int, typer.Argument(min=0, max=MOST, help="Number of the entry, from 0.")], out: Out = None) -> None:
     """Print a proof that an entry is in the signed log; docs/reference/check_proof.py checks it without specops."""
     from specops.wiring import opened  # noqa: PLC0415
 
@@ -73,8 +74,8 @@ def prove(index: Annotated[int, typer.Argument(min=0, help="Number of the entry,
 
 @app.command()
 def consistency(
-    old: Annotated[int, typer.Argument(min=0, help="Entries of the older log.")],
-    new: Annotated[int, typer.Argument(min=0, help="Entries of the newer log.")],
+    old: Annotated[int, typer.Argument(min=1, max=MOST, help="Entries of the older log.")],
+    new: Annotated[int, typer.Argument(min=1, max=MOST, help="Entries of the newer log.")],
     out: Out = None,
 ) -> None:
     """Print a proof that the log only grew between the first checkpoints over OLD and over NEW entries."""

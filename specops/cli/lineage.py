@@ -3,6 +3,7 @@
 Questions only; what changes the lineage is in `lineage_*.py` beside it, on the same `app`.
 """
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -115,14 +116,28 @@ def trace(
     """Follow a request, an MLflow run or a report back to releases, artifacts, files and audit entries."""
     from specops.adapters.mlflow_runs import run_tags  # noqa: PLC0415
     from specops.control import lineage_time  # noqa: PLC0415
-    from specops.core.canonical import sha256_hex  # noqa: PLC0415
     from specops.wiring import opened  # noqa: PLC0415
 
-    digest = sha256_hex(Path(key).read_bytes()) if Path(key).is_file() else None
+    digest = _file_digest(key)
     with opened() as house, house.store.read() as unit:
         uri = house.settings.mlflow_uri
         found = lineage_time.trace(unit, key, sha256=digest, run_tags=lambda run: run_tags(uri, run), rollout=rollout)
     return emit_json(tables.trace_record(found)) if json else tables.trace(found)
+
+
+def _file_digest(key: str) -> str | None:
+    """Return the SHA-256 of a file, read piece by piece; None where the key names none."""
+    import hashlib  # noqa: PLC0415
+
+    from specops.errors import InvalidInput  # noqa: PLC0415
+
+    if not os.path.isfile(key):  # noqa: PTH113  # Path.is_file raises for a name that no file can have
+        return None
+    try:
+        with Path(key).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as exc:
+        raise InvalidInput(f"cannot read {key}: {exc.strerror}; check the rights, or give its SHA-256 instead") from exc
 
 
 @app.command()

@@ -118,7 +118,7 @@ def write(nodes: Sequence[Node], links: Sequence[Link], path: Path, *, title: st
     """
     form = {".svg": drawing, ".html": page, ".htm": page}.get(path.suffix.lower())
     if form is None:
-        raise InvalidInput(f"{path.name} ends in {path.suffix or 'nothing'}; name a file .html or .svg")
+        raise InvalidInput(f"{path} ends in {path.suffix or 'nothing'}; name a file .html or .svg")
     text = form(nodes, links, title)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """`specops lineage` shows what is registered, for people and for machines."""
 
 import json
+import os
 from datetime import UTC, datetime
 
 import pytest
@@ -178,3 +179,25 @@ def test_a_bundle_with_a_false_edge_leaves_no_trace(run, full, tmp_path):
     done = run("lineage", "import-bundle", out)
     assert (done.code, "expected 64 hex digits" in done.err) == (2, True)
     assert run("audit", "log", "--json").out == before
+
+
+@pytest.mark.parametrize("key", ["x" * 5_000, "a\udcffb", "a\nb", "", "/dev/null", "/proc/self"])
+def test_what_cannot_be_traced_is_one_line(run, full, key):
+    """Names that no file system or database takes, devices, folders."""
+    done = run("lineage", "trace", key)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("form", ["bundle", "cyclonedx", "openlineage"])
+def test_an_export_that_cannot_be_written_is_one_line(run, full, tmp_path, form):
+    """A folder, and a path below a file."""
+    (tmp_path / "file").touch()
+    for out in (tmp_path, tmp_path / "file" / "x"):
+        done = run("lineage", "export", "spec", "--out", out, "--format", form)
+        assert (done.code, done.err.count("\n"), "give another --out" in done.err) == (2, 1, True)
+
+
+def test_a_pipe_is_no_bundle(run, full, tmp_path):
+    """Opening it would wait for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    assert "is not a file" in run("lineage", "import-bundle", tmp_path / "pipe").err
