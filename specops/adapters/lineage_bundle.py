@@ -77,7 +77,10 @@ def read_bundle(path: Path, key: "PublicKey | None" = None) -> tuple[Bundle, "Pu
     said = _json(manifest, MANIFEST)
     if said.get("format") != FORMAT:
         raise InvalidInput(f"{path} has format {said.get('format')!r}, this specops reads {FORMAT}; use a newer one")
-    for name, digest in said["files"].items():
+    sealed = said.get("files")
+    if not isinstance(sealed, dict) or sealed.keys() != members.keys() - {MANIFEST, SEAL}:
+        raise LineageBroken(f"the manifest of {path} does not seal every member; get the bundle again")
+    for name, digest in sealed.items():
         if hashlib.sha256(members.get(name, b"")).hexdigest() != digest:
             raise LineageBroken(f"{name} of {path} is not the one that was sealed; get the bundle again")
     rows = {name: [_json(line, name) for line in members[f"{name}.jsonl"].splitlines()] for name in TABLES}
@@ -122,13 +125,6 @@ def _bundle(subject: str, rows: dict[str, list[dict[str, Any]]], note: str) -> B
     return Bundle(part=part, audit=audit, note=note)
 
 
-def _edge(row: dict[str, Any]) -> Edge:
-    for end in ("source", "target"):
-        if not _DIGEST.fullmatch(row[end]):
-            raise LineageBroken(f"an edge has {end} {row[end][:80]!r}, expected a digest of 64 hex digits; export it again")
-    return Edge(source=row["source"], kind=EdgeKind(row["kind"]), target=row["target"])
-
-
 def _artifact(row: dict[str, Any]) -> Artifact:
     tensors = tuple(TensorDigest(**(t | {"shape": tuple(t["shape"])})) for t in row["tensors"])
     files = tuple(FileDigest(**f) for f in row["files"])
@@ -136,6 +132,15 @@ def _artifact(row: dict[str, Any]) -> Artifact:
     artifact = Artifact(**(fields | {"kind": ArtifactKind(row["kind"]), "files": files, "tensors": tensors}))
     _same("artifact", artifact.name, artifact.digest, row["digest"])
     return artifact
+
+
+def _edge(row: dict[str, Any]) -> Edge:
+    """Return an edge; an end that is no digest would stay in the graph for ever, and no question would reach it."""
+    edge = Edge(source=row["source"], kind=EdgeKind(row["kind"]), target=row["target"])
+    for end in (edge.source, edge.target):
+        if not isinstance(end, str) or not _DIGEST.fullmatch(end):
+            raise InvalidInput(f"the bundle has a {edge.kind} edge at {str(end)[:80]!r}; expected 64 hex digits; export again")
+    return edge
 
 
 def _release(row: dict[str, Any]) -> Release:
@@ -174,6 +179,8 @@ def _members(path: Path) -> dict[str, bytes]:
     """Read the tar's members: exactly the known names, plain files, each once, bounded."""
     expected = {MANIFEST, SEAL, KEY, CHECKPOINT, *(f"{name}.jsonl" for name in TABLES)}
     found: dict[str, bytes] = {}
+    if path.exists() and not path.is_file():  # a pipe would block for ever
+        raise InvalidInput(f"{path} is not a file; expected the tar of specops lineage export")
     try:
         with tarfile.open(path, "r:") as tar:
             for entry in tar:

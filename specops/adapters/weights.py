@@ -126,7 +126,7 @@ def _hash_all(
             cache.keep(located, hashed, began_ns=began_ns)
         return hashed
 
-    workers = max(1, min(MAX_WORKERS, len(spans), _processors() // 2))
+    workers = max(1, min(MAX_WORKERS, len(spans), _processors()))  # a lane that waits for the other leaves its processor
     if workers == 1:
         return [one(located) for located in found]
     pool = ThreadPoolExecutor(workers, thread_name_prefix="hash")

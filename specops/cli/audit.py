@@ -1,6 +1,6 @@
 """`specops audit`: verify the log, read it, sign its head, prove that an entry is in it."""
 
-from datetime import UTC, datetime
+from datetime import UTC
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +9,7 @@ import typer
 from specops.cli.render import emit_json, emit_table
 
 app = typer.Typer(no_args_is_help=True, help="Verify, read and prove the audit log.")
+MOST = (1 << 63) - 1  # what a database can count
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Write to this file instead.")]
 
@@ -41,17 +42,18 @@ def checkpoint() -> None:
 
 @app.command()
 def log(
-    last: Annotated[int, typer.Option(min=1, help="How many entries, newest last.")] = 30,
+    last: Annotated[int, typer.Option(min=1, max=MOST, help="How many entries, newest last.")] = 30,
     subject: Annotated[str | None, typer.Option(help="Only entries about this rollout, release or digest.")] = None,
     tag: Annotated[str | None, typer.Option(help="Only this tag, or all below rollout or rollout:step.")] = None,
-    since: Annotated[datetime | None, typer.Option(help="Only entries from this time on, UTC.")] = None,
+    since: Annotated[str | None, typer.Option(help="Only from this time on, as 2026-11-29T12:00:00Z; else UTC.")] = None,
     *,
     json: Json = False,
 ) -> None:
     """Print the newest entries."""
+    from specops.cli.times import parse_time  # noqa: PLC0415
     from specops.wiring import opened  # noqa: PLC0415
 
-    begin = since.replace(tzinfo=UTC) if since else None
+    begin = parse_time(since, zone=UTC) if since is not None else None
     with opened() as house, house.store.read() as unit:
         entries = list(unit.audit.read(subject=subject, tag=tag, since=begin, last=last))
     if json:
@@ -62,7 +64,7 @@ def log(
 
 
 @app.command()
-def prove(index: Annotated[int, typer.Argument(min=0, help="Number of the entry, from 0.")], out: Out = None) -> None:
+def prove(index: Annotated[int, typer.Argument(min=0, max=MOST, help="Number of the entry, from 0.")], out: Out = None) -> None:
     """Print a proof that an entry is in the signed log; docs/reference/check_proof.py checks it without specops."""
     from specops.wiring import opened  # noqa: PLC0415
 
@@ -72,8 +74,8 @@ def prove(index: Annotated[int, typer.Argument(min=0, help="Number of the entry,
 
 @app.command()
 def consistency(
-    old: Annotated[int, typer.Argument(min=0, help="Entries of the older log.")],
-    new: Annotated[int, typer.Argument(min=0, help="Entries of the newer log.")],
+    old: Annotated[int, typer.Argument(min=1, max=MOST, help="Entries of the older log.")],
+    new: Annotated[int, typer.Argument(min=1, max=MOST, help="Entries of the newer log.")],
     out: Out = None,
 ) -> None:
     """Print a proof that the log only grew between the first checkpoints over OLD and over NEW entries."""

@@ -3,8 +3,8 @@
 Questions only; what changes the lineage is in `lineage_*.py` beside it, on the same `app`.
 """
 
+import os
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -91,11 +91,12 @@ def at(
     json: Json = False,
 ) -> None:
     """Say what served at a time, in which shares, and who had moved it."""
+    from specops.cli.times import parse_time  # noqa: PLC0415
     from specops.control.lineage_time import served  # noqa: PLC0415
     from specops.wiring import opened  # noqa: PLC0415
 
     with opened() as house, house.store.read() as unit:
-        found = served(unit, _time(time))
+        found = served(unit, parse_time(time))
         names = {key: unit.releases.get(key).name for key, _ in found.shares if unit.releases.find(key)}
     if json:
         return emit_json(asdict(found) | {"shares": dict(found.shares), "names": names})
@@ -115,14 +116,28 @@ def trace(
     """Follow a request, an MLflow run or a report back to releases, artifacts, files and audit entries."""
     from specops.adapters.mlflow_runs import run_tags  # noqa: PLC0415
     from specops.control import lineage_time  # noqa: PLC0415
-    from specops.core.canonical import sha256_hex  # noqa: PLC0415
     from specops.wiring import opened  # noqa: PLC0415
 
-    digest = sha256_hex(Path(key).read_bytes()) if Path(key).is_file() else None
+    digest = _file_digest(key)
     with opened() as house, house.store.read() as unit:
         uri = house.settings.mlflow_uri
         found = lineage_time.trace(unit, key, sha256=digest, run_tags=lambda run: run_tags(uri, run), rollout=rollout)
     return emit_json(tables.trace_record(found)) if json else tables.trace(found)
+
+
+def _file_digest(key: str) -> str | None:
+    """Return the SHA-256 of a file, read piece by piece; None where the key names none."""
+    import hashlib  # noqa: PLC0415
+
+    from specops.errors import InvalidInput  # noqa: PLC0415
+
+    if not os.path.isfile(key):  # noqa: PTH113  # Path.is_file raises for a name that no file can have
+        return None
+    try:
+        with Path(key).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as exc:
+        raise InvalidInput(f"cannot read {key}: {exc.strerror}; check the rights, or give its SHA-256 instead") from exc
 
 
 @app.command()
@@ -145,13 +160,3 @@ def graph(
     write(found.nodes, found.edges, out, title=f"Lineage of {key or 'all releases'}")
     left = f"; {found.left_out} further nodes left out, see --limit" if found.left_out else ""
     return typer.echo(f"written: {out.resolve()} ({len(found.nodes)} nodes, {len(found.edges)} edges{left})")
-
-
-def _time(text: str) -> datetime:
-    """Parse a time, or say how one is written."""
-    from specops.errors import InvalidInput  # noqa: PLC0415
-
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError as exc:
-        raise InvalidInput(f"{text!r} is not a time; write it as 2026-11-29T12:00:00Z") from exc

@@ -32,12 +32,16 @@ def export(
 ) -> None:
     """Write a release, pair or artifact with all that it stands on, for another site, a scanner or a catalogue."""
     from specops.control.exchange import collect  # noqa: PLC0415
+    from specops.errors import InvalidInput  # noqa: PLC0415
     from specops.wiring import opened  # noqa: PLC0415
 
     with opened() as house:
         with house.store.read() as unit:
             bundle = collect(unit, name)
-        _write(bundle, out, format_, house.signer)
+        try:
+            _write(bundle, out, format_, house.signer)
+        except OSError as exc:
+            raise InvalidInput(f"cannot write {out}: {exc.strerror}; give another --out") from exc
     part = bundle.part
     counts = f"{len(part.artifacts)} artifacts, {len(part.edges)} edges, {len(part.evidence)} findings"
     typer.echo(f"written: {out} ({format_}: {counts})")
@@ -155,6 +159,5 @@ def verify_signature(
 
     check(folder, signature, public_key=public_key)
     if json:
-        emit_json({"folder": str(folder), "signature": str(signature), "holds": True})
-    else:
-        typer.echo(f"{folder} is what {signature} signs")
+        return emit_json({"folder": folder, "signature": signature, "public_key": public_key, "same": True})
+    return typer.echo(f"{folder} is what {signature} signs")

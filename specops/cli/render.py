@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import typer
@@ -11,8 +11,15 @@ PIPED_WIDTH = 180  # columns when nobody watches: a log file wraps nothing
 
 
 def emit_json(value: Any) -> None:  # noqa: ANN401  # any JSON value
-    """Print a JSON value, keys as given; times are ISO 8601."""
-    typer.echo(json.dumps(value, indent=2, default=lambda held: held.isoformat() if isinstance(held, datetime) else str(held)))
+    """Print a JSON value, keys as given, times as ISO 8601 in UTC."""
+    typer.echo(json.dumps(value, indent=2, default=_plain))
+
+
+def _plain(value: object) -> str:
+    """Return a time as ISO 8601 in UTC, anything else as its text."""
+    if not isinstance(value, datetime):
+        return str(value)
+    return (value.astimezone(UTC) if value.tzinfo else value).isoformat()
 
 
 def emit_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -82,6 +82,8 @@ def trace(
     Raises:
         InvalidInput: nothing on record leads on from it.
     """
+    if not key.isprintable():  # also half a surrogate pair, which no database can look for
+        raise InvalidInput(f"{key!r} cannot be on record; give a request id, a written report, or a run id")
     if sha256 is None:
         found = [Answer(rollout=r, outcome=o, segment=s) for r, o, s in unit.history.request(key, rollout)]
         if found:

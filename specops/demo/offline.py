@@ -23,7 +23,7 @@ def evaluate_offline(scenes: Scenes, house: House, stage: Stage, pair: Pair, lin
     """Compare both arms on held-out code, look at prose on the side, and record what was found."""
     clients = {Arm.BASELINE: EngineClient(stage.plain.base_url), Arm.CANDIDATE: EngineClient(stage.speculative.base_url)}
     releases = {Arm.BASELINE: lineup.plain.id, Arm.CANDIDATE: lineup.speculative.id}
-    texts: dict[str, str] = {}
+    texts: dict[str, str] = {}  # what the candidate answered, by prompt
     arms = {arm: _completer(client, texts if arm is Arm.CANDIDATE else {}) for arm, client in clients.items()}
     prompts = pair.prompts["code"][:OFFLINE_PROMPTS]
     for arm in arms.values():
@@ -40,26 +40,37 @@ def evaluate_offline(scenes: Scenes, house: House, stage: Stage, pair: Pair, lin
             on_prompt=lambda n: progress.update(task, completed=n),
         )
     _record(house, lineup, found, prose, seed)
-    if house.settings.keep_samples:
-        _keep(house, prompts, texts)
+    keep_samples(house, found, prompts, texts)
     _show_offline(scenes, found, prose)
 
 
 def _completer(client: EngineClient, texts: dict[str, str]) -> Callable[[str], Completion]:
     def complete(prompt: str) -> Completion:
-        answer = client.complete(prompt, max_tokens=OFFLINE_TOKENS)
-        texts[prompt] = answer.text
-        return answer
+        done = client.complete(prompt, max_tokens=OFFLINE_TOKENS)
+        texts[prompt] = done.text
+        return done
 
     return complete
 
 
-def _keep(house: House, prompts: Sequence[str], texts: Mapping[str, str]) -> None:
-    """Keep the candidate's answers, erasable, under the request ids of their outcomes."""
+def keep_samples(house: House, found: Evaluation, prompts: Sequence[str], texts: Mapping[str, str]) -> None:
+    """Keep each prompt with the candidate's answer under its outcome's request id, where the setting `keep_samples` allows it.
+
+    One answer per request, so that erasing a request erases all of it; where the arms differ, the evidence holds both.
+
+    Args:
+        house: its settings decide.
+        found: the evaluation of these prompts.
+        prompts: in the order in which they were sent.
+        texts: the candidate's answer by prompt.
+    """
+    if not house.settings.keep_samples:
+        return
     keeper, at = house.samples(), now()
+    asked = [o.request_id for o in found.outcomes if o.arm is Arm.CANDIDATE]
     with house.store.begin() as unit:
-        for index, prompt in enumerate(prompts):
-            keeper.keep(unit, f"offline-{index:04d}", prompt, texts[prompt], at)
+        for request_id, prompt in zip(asked, prompts, strict=True):
+            keeper.keep(unit, request_id, prompt, texts[prompt], at)
 
 
 def _record(house: House, lineup: Lineup, found: Evaluation, prose: Evaluation, seed: int) -> None:

@@ -26,7 +26,7 @@ from specops.engines.preflight import Expected, Severity, check_endpoint, check_
 from specops.engines.process import free_port
 from specops.errors import EXTRA_OF, MissingExtra
 from specops.report.page import build as build_page
-from specops.settings import Settings
+from specops.settings import Settings, load_settings
 from specops.wiring import House, gateway_status, load_pipeline, load_policy, now, opened
 
 RATE_PER_S = 5.0
@@ -45,6 +45,7 @@ def play(data_dir: Path, *, seed: int) -> bool:
         if extra in NEEDED and importlib.util.find_spec(package) is None:
             raise MissingExtra(package, extra)
     scenes = Scenes(Console())
+    keeps_samples = load_settings().keep_samples  # the one setting that a visitor may want
     began = time.monotonic()
     pair = load_pair()
     if data_dir.exists():
@@ -53,7 +54,9 @@ def play(data_dir: Path, *, seed: int) -> bool:
         scenes.say(f"an earlier {data_dir} was moved to {aside}")
     (data_dir / "logs").mkdir(parents=True)
     with Receiver(data_dir / "alerts.jsonl") as receiver:
-        settings = Settings(data_dir=data_dir.resolve(), gateway_port=free_port(), alertmanager_url=receiver.url)
+        settings = Settings(
+            data_dir=data_dir.resolve(), gateway_port=free_port(), alertmanager_url=receiver.url, keep_samples=keeps_samples
+        )
         with opened(settings) as house, Stage(settings=settings, pair=pair) as stage:
             _tell(scenes, house, stage, pair, receiver, seed)
     closing_table(scenes, settings, time.monotonic() - began)

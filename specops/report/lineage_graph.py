@@ -2,7 +2,7 @@
 
 Called by `specops lineage graph`. The report's small chart names each edge where it runs; that does not scale. Here a column
 taller than `ROWS` is folded into several, edges carry a colour and a tooltip, and hovering over a box dims all that it is not
-linked to (a few lines of script; the SVG alone has the tooltips).
+linked to, a click keeps that until the next (a few lines of script; the SVG alone has the tooltips).
 """
 
 import html
@@ -21,12 +21,12 @@ ROWS = 40  # boxes in a column: one screen at 40% zoom, and text of 11 px on A3
 TOP = 64.0  # room for the legend
 MAX_LABEL = 21
 EDGE_COLOURS = {
-    "distilled_from": "#c2410c", "fine_tuned_from": "#b45309", "quantized_from": "#a16207", "trained_on": "#4d7c0f",
+    "distilled_from": "#ea580c", "fine_tuned_from": "#a16207", "quantized_from": "#dc2626", "trained_on": "#4d7c0f",
     "tokenized_with": "#0f766e", "conditioned_on": "#0369a1", "shares_tensors_with": "#6b7280", "maps_vocab_to": "#0e7490",
-    "uses": "#1d4ed8", "evaluated_on": "#7e22ce", "served_by": "#be185d", "replaces": "#9f1239",
+    "uses": "#1d4ed8", "evaluated_on": "#7e22ce", "served_by": "#be185d", "replaces": "#0f172a",
 }  # fmt: skip
 NODE_COLOURS = {
-    "release": "#bfdbfe", "pair": "#c7d2fe", "target": "#fde68a", "draft": "#fed7aa", "tokenizer": "#a7f3d0",
+    "release": "#bfdbfe", "pair": "#fbcfe8", "target": "#fde68a", "draft": "#fed7aa", "tokenizer": "#a7f3d0",
     "chat_template": "#bbf7d0", "corpus": "#d9f99d", "evaluation_set": "#e9d5ff", "hardware": "#e5e7eb",
     "environment": "#e5e7eb", "recipe": "#ecfccb",
 }  # fmt: skip
@@ -46,19 +46,25 @@ svg { background: #fff; font-family: system-ui, "Segoe UI", "DejaVu Sans", sans-
 """
 _SCRIPT = """
 const root = document.querySelector("svg");
+let pinned = null;
 for (const box of root.querySelectorAll(".box")) {
   const mine = `[data-a="${box.id}"],[data-b="${box.id}"]`;
+  box.addEventListener("click", (event) => { pinned = pinned === box ? null : box; event.stopPropagation(); });
   box.addEventListener("mouseenter", () => {
+    if (pinned) return;
     root.classList.add("dim"); box.classList.add("lit");
     for (const link of root.querySelectorAll(mine)) {
       link.classList.add("lit");
       for (const end of [link.dataset.a, link.dataset.b]) document.getElementById(end).classList.add("lit");
     }
   });
-  box.addEventListener("mouseleave", () => {
-    root.classList.remove("dim");
-    for (const lit of root.querySelectorAll(".lit")) lit.classList.remove("lit");
-  });
+  box.addEventListener("mouseleave", clear);
+}
+document.addEventListener("click", () => { pinned = null; clear(); });
+function clear() {
+  if (pinned) return;
+  root.classList.remove("dim");
+  for (const lit of root.querySelectorAll(".lit")) lit.classList.remove("lit");
 }
 """
 
@@ -118,7 +124,7 @@ def write(nodes: Sequence[Node], links: Sequence[Link], path: Path, *, title: st
     """
     form = {".svg": drawing, ".html": page, ".htm": page}.get(path.suffix.lower())
     if form is None:
-        raise InvalidInput(f"{path.name} ends in {path.suffix or 'nothing'}; name a file .html or .svg")
+        raise InvalidInput(f"{path} ends in {path.suffix or 'nothing'}; name a file .html or .svg")
     text = form(nodes, links, title)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -150,7 +156,7 @@ def _link(link: Link, where: dict[str, svg.Point], number: dict[str, str], label
 def _box(node: Node, place: svg.Point, number: str) -> str:
     digest, name, kind = node
     x, y = place
-    label = name if len(name) <= MAX_LABEL else name[: MAX_LABEL - 1] + "…"
+    label = name if len(name) <= MAX_LABEL else f"{name[:11]}…{name[11 - MAX_LABEL + 1 :]}"  # names often differ at the end
     body = [
         svg.title(f"{kind} {name}: {digest}"),
         svg.element("rect", x=x, y=y, width=BOX_WIDTH, height=BOX_HEIGHT, rx=5, fill=NODE_COLOURS.get(kind, OTHER)),

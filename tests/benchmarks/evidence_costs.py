@@ -13,6 +13,7 @@ import numpy as np
 import yaml
 
 from specops.core.judge import glance, judge
+from specops.core.ladder import Terms
 from specops.core.outcome import Acceptance, Arm, Finish, Kind, Outcome
 from specops.core.pairing import WAITING
 from specops.core.policy import Policy, parse_policy
@@ -102,11 +103,11 @@ def _frozen_values() -> None:
 
 
 def _glance(policy: Policy, window: Window, outcome: Outcome) -> object:
-    return glance(policy, window, promoted=False, now=outcome.at)
+    return glance(policy, window, terms=Terms(), now=outcome.at)
 
 
 def _judge(policy: Policy, window: Window, outcome: Outcome) -> object:
-    return judge(policy, window, promoted=False, now=outcome.at)
+    return judge(policy, window, terms=Terms(), now=outcome.at)
 
 
 RATES = [float(x) for x in np.random.default_rng(35).beta(7, 3, size=COUNT)]

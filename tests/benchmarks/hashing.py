@@ -1,23 +1,25 @@
 """Hashing weights: both digests and every tensor's in one read, against SHA-256 alone and model_signing; the re-scan; memory.
 
-2 GiB of safetensors with tensors of 32 MiB in the page cache, as one file and as 4 shards. The floor is hashlib.sha256 over the
-same reads, in turn. SHA-256 of one file is one chain, so nobody can beat that floor there: peer / floor is the most that any
-implementation could gain on the peer, and is printed beside the gain. The peer runs where SPECOPS_BENCH_MODEL_SIGNING names a
-Python that has it (`pip install model-signing pyopenssl`).
+2 GiB of 32 MiB tensors in the page cache: as one safetensors file, then as four shards. SHA-256 of one file is sequential, so
+`hashlib.file_digest` (over shards: one file per processor) is the most that any implementation can reach; how far the peer is
+from it is measured in the same run. The peer computes SHA-256 alone, ours BLAKE3 and each tensor's digest beside it. It runs
+where SPECOPS_BENCH_MODEL_SIGNING names a Python that has it (`pip install model-signing pyopenssl`).
 """
 
 import hashlib
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
-from specops.adapters.hashing import CHUNK_BYTES
 from specops.adapters.rescan import HashCache
 from specops.adapters.weights import hash_artifact
 from specops.core.release import ArtifactKind
@@ -25,7 +27,8 @@ from tests.benchmarks.row import Row
 
 TENSOR_BYTES, TENSORS, SHARDS, RUNS, FILES = 32 << 20, 64, 4, 5, 1_000
 PEER = "SPECOPS_BENCH_MODEL_SIGNING"
-QUIET = 0.95  # share of a processor that one busy thread gets on a quiet machine
+_NO_PEER = f"not measured: set {PEER} to a Python that has model-signing and pyopenssl"
+QUIET = 0.1  # processors that others use on a quiet machine; the floor alone would not feel one busy neighbour, two lanes do
 MIN_SHARE, MIN_GAIN, MAX_RSS_MB, MAX_RESCAN_S = 0.85, 1.5, 150, 0.2
 _MEMORY = (
     "import re,sys;from pathlib import Path;from specops.adapters.weights import hash_artifact as h;"
@@ -43,49 +46,92 @@ _SIGNING = (
 def measure() -> Iterator[Row]:
     """Write the file, measure, and yield every row."""
     with tempfile.TemporaryDirectory(prefix="specops-bench-") as scratch:
-        big, sharded, many = (Path(scratch) / name for name in ("big", "sharded", "many"))
+        big, shards, many = Path(scratch) / "big", Path(scratch) / "shards", Path(scratch) / "many"
         _write(big / "model.safetensors", [TENSOR_BYTES] * TENSORS)
-        for index in range(SHARDS):
-            _write(sharded / f"model-{index}.safetensors", [TENSOR_BYTES] * (TENSORS // SHARDS))
-        yield from _speed("one file", big)
-        yield from _speed(f"{SHARDS} shards", sharded)
+        yield from _one_file(_race(big))
         grown_mb = _run(sys.executable, _MEMORY, big) / 1024
         yield Row(
             check="peak memory beyond the start", figure=grown_mb, unit="MB", goal=f"< {MAX_RSS_MB}",
             holds=grown_mb < MAX_RSS_MB, against="the same process before hashing", runs=1,
         )  # fmt: skip
+        shutil.rmtree(big)  # 2 GiB at a time: all of it has to stay in the page cache
+        for number in range(SHARDS):
+            _write(shards / f"model-{number}.safetensors", [TENSOR_BYTES] * (TENSORS // SHARDS))
+        yield from _sharded(_race(shards))
         yield _rescan(many)
 
 
-def _speed(what: str, folder: Path) -> Iterator[Row]:
-    """Compare medians; where others compute too, two threads against one measure the others, and a miss is no finding."""
-    peer = os.environ.get(PEER, "")
-    floor, ours, theirs, shares = [], [], [], []
-    _sha256(folder)  # brings the files into the page cache
-    for _ in range(RUNS):
-        cpu_s = time.process_time()
-        floor.append(_timed(lambda: _sha256(folder)))
-        shares.append((time.process_time() - cpu_s) / floor[-1])
-        ours.append(_timed(lambda: hash_artifact(ArtifactKind.TARGET, "big", folder, tensors=True)))
-        if peer:
-            theirs.append(_run(peer, _SIGNING, folder))
-    share = statistics.median(shares)
-    busy = f"the floor got {share:.0%} of a processor, others the rest; run it alone" if share < QUIET else ""
-    size_gb = TENSOR_BYTES * TENSORS / 1e9
-    mine, alone = statistics.median(ours), statistics.median(floor)
-    yield Row(
-        check=f"both digests and all tensors, 2 GiB in {what}, of SHA-256 alone", figure=alone / mine, unit="x",
-        goal=f">= {MIN_SHARE}", holds=True if alone / mine >= MIN_SHARE else None if busy else False, runs=len(ours), why=busy,
-        against=f"hashlib.sha256 {size_gb / alone:.2f} GB/s, ours {size_gb / mine:.2f}, load {os.getloadavg()[0]:.1f}",
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Race:
+    """Median wall seconds for one folder, taken in turn; `theirs` None: no peer here. `busy` says who else computed."""
+
+    floor: float
+    ours: float
+    theirs: float | None
+    busy: str
+
+    def speed(self, seconds: float | None) -> str:
+        """Say how fast the folder was read."""
+        return "not measured" if seconds is None else f"{TENSOR_BYTES * TENSORS / 1e9 / seconds:.2f} GB/s"
+
+
+def _race(folder: Path) -> Race:
+    """Hash a folder with the floor, ours and the peer in turn."""
+    peer, processors = os.environ.get(PEER, ""), len(os.sched_getaffinity(0))
+    files = sorted(folder.iterdir())
+    lanes = min(processors, len(files))
+    floor, ours, theirs = [], [], []
+    with ThreadPoolExecutor(lanes) as pool:
+        list(pool.map(_sha256, files))  # brings the files into the page cache
+        began_s, others_s = time.perf_counter(), _others_s()
+        for _ in range(RUNS):
+            floor.append(_timed(lambda: list(pool.map(_sha256, files))))
+            ours.append(_timed(lambda: hash_artifact(ArtifactKind.TARGET, "big", folder, tensors=True)))
+            if peer:
+                theirs.append(_run(peer, _SIGNING, folder))
+    others = (_others_s() - others_s) / (time.perf_counter() - began_s)
+    return Race(
+        floor=statistics.median(floor), ours=statistics.median(ours), theirs=statistics.median(theirs) if theirs else None,
+        busy=f"others used {others:.1f} of {processors} processors; run it alone" if others > QUIET else "",
     )  # fmt: skip
-    gain = statistics.median(theirs) / mine if theirs else None
-    most = statistics.median(theirs) / alone if theirs else 0.0
-    bound = f"SHA-256 alone would be {most:.2f}x" if theirs else f"set {PEER} to a Python that has model-signing and pyopenssl"
-    is_open = gain is None or (gain < MIN_GAIN and (bool(busy) or most < MIN_GAIN))
+
+
+def _others_s() -> float:
+    """Return the processor seconds since boot that neither this process nor its children used (proc_stat(5))."""
+    user, nice, system, _, _, *interrupts = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9])
+    return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])
+
+
+def _one_file(race: Race) -> Iterator[Row]:
+    """Compare; where others compute too, two threads against one measure the others, and a miss is no finding."""
+    reached = race.floor / race.ours
     yield Row(
-        check=f"model_signing (files, sha256) / ours, {what}, wall", figure=gain, unit="x", goal=f">= {MIN_GAIN}",
-        holds=None if is_open else gain is not None and gain >= MIN_GAIN, against="model_signing", runs=len(theirs),
-        why="; ".join(filter(None, (busy, bound))),
+        check="both digests and all tensors, 2 GiB, of SHA-256 alone", figure=reached, unit="x", goal=f">= {MIN_SHARE}",
+        holds=True if reached >= MIN_SHARE else None if race.busy else False, runs=RUNS, why=race.busy,
+        against=f"hashlib.file_digest {race.speed(race.floor)}, ours {race.speed(race.ours)}, load {os.getloadavg()[0]:.1f}",
+    )  # fmt: skip
+    gain, most = (race.theirs / race.ours, race.theirs / race.floor) if race.theirs else (None, None)
+    yield Row(
+        check="model_signing (files, sha256) / ours, wall", figure=gain, unit="x", goal=f">= {MIN_GAIN}", runs=RUNS,
+        holds=None if gain is None or (race.busy and gain < MIN_GAIN) else gain >= MIN_GAIN,
+        against=f"model_signing {race.speed(race.theirs)}", why=race.busy if gain else _NO_PEER,
+    )  # fmt: skip
+    yield _told("model_signing / SHA-256 alone: the most that any SHA-256 of one file could reach", most, race)
+
+
+def _sharded(race: Race) -> Iterator[Row]:
+    """Compare where whole files can be hashed at once; the issue sets no goal, the figures say what three digests cost."""
+    yield _told(f"{SHARDS} shards: SHA-256 alone, a file per processor / ours", race.floor / race.ours, race)
+    yield _told(f"{SHARDS} shards: model_signing / ours, wall", race.theirs and race.theirs / race.ours, race)
+    yield _told(f"{SHARDS} shards: model_signing / SHA-256 alone", race.theirs and race.theirs / race.floor, race)
+
+
+def _told(check: str, figure: float | None, race: Race) -> Row:
+    """Return a row without a goal."""
+    speeds = f"SHA-256 {race.speed(race.floor)}, ours {race.speed(race.ours)}, model_signing {race.speed(race.theirs)}"
+    return Row(
+        check=check, figure=figure, unit="x", goal="", holds=None if figure is None else True, runs=RUNS,
+        against=f"{speeds}{'; ' * bool(race.busy)}{race.busy}", why="" if figure else _NO_PEER,
     )  # fmt: skip
 
 
@@ -123,13 +169,9 @@ def _write(path: Path, sizes: list[int]) -> None:
             file.write(block[:size])
 
 
-def _sha256(folder: Path) -> None:
-    view = memoryview(bytearray(CHUNK_BYTES))
-    for path in sorted(folder.iterdir()):
-        hasher = hashlib.sha256()
-        with path.open("rb", buffering=0) as file:
-            while count := file.readinto(view):
-                hasher.update(view[:count])
+def _sha256(path: Path) -> None:
+    with path.open("rb", buffering=0) as file:
+        hashlib.file_digest(file, "sha256")
 
 
 def _timed(work: Callable[[], object]) -> float:

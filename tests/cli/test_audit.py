@@ -193,3 +193,18 @@ def test_a_place_that_fails_is_told_and_stops_nothing(run, full, monkeypatch):
     checked = run("audit", "verify")
     assert (checked.code, checked.err.count("was not compared")) == (0, 1)
     assert (full / "copy.txt").read_text() == (full / "checkpoints.txt").read_text()
+
+
+def test_a_time_from_the_log_goes_back_into_the_filter(run, full):
+    """ISO 8601 with its zone; what is no time is exit 2."""
+    entry = json.loads(run("audit", "log", "--json", "--last", "1").out)[0]
+    again = json.loads(run("audit", "log", "--json", "--since", entry["at"]).out)
+    assert (entry["at"], again[-1]) == ("2026-11-29T12:00:00+00:00", entry)
+    assert run("audit", "log", "--since", "yesterday").code == 2
+
+
+def test_numbers_that_no_database_counts_are_wrong_usage(run, full):
+    """A crash would read as a broken log."""
+    many = str(1 << 64)
+    asked = (("log", "--last", many), ("prove", many), ("consistency", "1", many), ("consistency", "0", "1"))
+    assert [run("audit", *words).code for words in asked] == [2, 2, 2, 2]

@@ -1,16 +1,20 @@
 """`specops lineage` shows what is registered, for people and for machines."""
 
 import json
+import os
 from datetime import UTC, datetime
 
+import pytest
 from sqlalchemy import insert
 
+from specops.adapters.signing import load_or_create
 from specops.control.lineage_time import record_report
-from specops.core.canonical import digest_of, sha256_hex
+from specops.core.canonical import canonical, digest_of, sha256_hex
 from specops.core.outcome import Arm, Finish, Kind, Outcome
 from specops.core.release import Artifact, ArtifactKind, Edge, EdgeKind, FileDigest
 from specops.store import schema
 from specops.wiring import opened
+from tests.adapters.test_lineage_bundle import _resealed
 
 T0 = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
 
@@ -148,3 +152,52 @@ def test_details_of_a_diff_are_printed(run, full, tmp_path):
             unit.artifacts.add(Artifact(files=(file,), **fields))
     told = run("lineage", "diff", "tok-p", "tok-q").out
     assert all(word in told for word in ("claims.by", "cannot be compared", "can change output: files"))
+
+
+def test_times_are_iso_8601_in_utc(run, full):
+    """As everywhere in JSON; what was asked in another zone is answered in UTC."""
+    value = json.loads(run("lineage", "at", "2026-11-29T14:00:00+02:00", "--json").out)
+    assert value["at"] == "2026-11-29T12:00:00+00:00"
+    assert value["rollout"]["since"] == T0.isoformat()
+    assert run("lineage", "at", value["at"]).code == 0
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00", "", "\x00", "12:00Z"])
+def test_a_time_that_is_none_is_exit_2(run, full, text):
+    """Also one that has no place in UTC's years."""
+    done = run("lineage", "at", text)
+    assert (done.code, done.err.count("\n"), "is not a time" in done.err) == (2, 1, True)
+
+
+def test_a_bundle_with_a_false_edge_leaves_no_trace(run, full, tmp_path):
+    """Refused before the store is touched, though its seal is good."""
+    out = tmp_path / "b.tar"
+    assert run("lineage", "export", "spec", "--out", out).code == 0
+    before = run("audit", "log", "--json").out
+    row = {"source": "b" * 64, "kind": "uses", "target": "no digest"}
+    _resealed(out, load_or_create(full / "keys"), **{"edges.jsonl": canonical(row) + b"\n"})
+    done = run("lineage", "import-bundle", out)
+    assert (done.code, "expected 64 hex digits" in done.err) == (2, True)
+    assert run("audit", "log", "--json").out == before
+
+
+@pytest.mark.parametrize("key", ["x" * 5_000, "a\udcffb", "a\nb", "", "/dev/null", "/proc/self"])
+def test_what_cannot_be_traced_is_one_line(run, full, key):
+    """Names that no file system or database takes, devices, folders."""
+    done = run("lineage", "trace", key)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("form", ["bundle", "cyclonedx", "openlineage"])
+def test_an_export_that_cannot_be_written_is_one_line(run, full, tmp_path, form):
+    """A folder, and a path below a file."""
+    (tmp_path / "file").touch()
+    for out in (tmp_path, tmp_path / "file" / "x"):
+        done = run("lineage", "export", "spec", "--out", out, "--format", form)
+        assert (done.code, done.err.count("\n"), "give another --out" in done.err) == (2, 1, True)
+
+
+def test_a_pipe_is_no_bundle(run, full, tmp_path):
+    """Opening it would wait for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    assert "is not a file" in run("lineage", "import-bundle", tmp_path / "pipe").err

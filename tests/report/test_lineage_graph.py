@@ -118,3 +118,10 @@ def test_a_file_is_written_whole_by_its_ending(tmp_path):
         write(nodes, links, tmp_path / "g.png", title="t")
     with pytest.raises(InvalidInput, match="cannot write"):
         write(nodes, links, tmp_path / "g.html" / "g.svg", title="t")
+
+
+def test_a_long_name_keeps_its_end():
+    """Quantized variants of one model differ there; the tooltip has the whole name."""
+    names = [f"llama-3.1-8b-instruct-{form}" for form in ("awq-int4", "fp8")]
+    shown = drawing([(str(index) * 64, name, "target") for index, name in enumerate(names)], [], "t")
+    assert all(word in shown for word in ("llama-3.1-8…-awq-int4", "llama-3.1-8…truct-fp8", *names))
