@@ -104,6 +104,7 @@ CHECK_FIELDS = {
     "source": Field(Text(), "", "where the threshold comes from"),
     "description": Field(Text(), "", "one sentence"),
 }
+SETTLE_S = 30.0  # 1000 tokens at 40 a second end in 25 s
 POLICY_FIELDS = {
     "name": Field(Text(is_needed=True), REQUIRED, "handle for people"),
     "version": Field(Whole(), 1, "yours to count"),
@@ -111,6 +112,7 @@ POLICY_FIELDS = {
     "alpha": Field(ALPHA, 0.01, "probability of failing a healthy candidate on trial, all checks"),
     "arl_requests": Field(RUN_LENGTH, 100_000.0, "run length, all checks"),
     "max_wait": Field(Duration(), None, "time after which an undecided trial is INCONCLUSIVE; a check may say another"),
+    "settle": Field(Duration(is_zero_fine=True), SETTLE_S, "longest usual answer: so long nothing is proven of a new trial"),
     "fatal": Field(Table({name: Field(Whole(), None, f"count of {name} that ends the rollout") for name in FATAL}), None,
                    "what needs no statistics, with the count at which it acts"),
     "speculate": Field(Table(SPECULATE_FIELDS), None, "speculate only below so many requests in flight"),

@@ -138,18 +138,22 @@ class Flag:
 class Duration:
     """Seconds as a number, or a text such as `90s`, `30m`, `24h` or `7d`."""
 
+    is_zero_fine: bool = False
+
     def read(self, value: object, where: str, key: str) -> float:
         """Return seconds."""
         seconds: object = value
         if isinstance(value, str) and re.fullmatch(_DURATION, value):
             seconds = float(value[:-1]) * _SECONDS[value[-1]]
-        if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= MAX_WAIT_S:
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+            seconds = -1
+        if 0 < seconds <= MAX_WAIT_S or (seconds == 0 and self.is_zero_fine):
             return float(seconds)
         raise PolicyError(f"{where}: {key} must be seconds or a text such as 30m, 24h or 7d, up to 90d; got {shown(value)}")
 
     def schema(self) -> dict[str, Any]:
         """Return the rule as JSON Schema."""
-        number = {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_WAIT_S}
+        number = {"type": "number", "minimum" if self.is_zero_fine else "exclusiveMinimum": 0, "maximum": MAX_WAIT_S}
         return {"anyOf": [number, {"type": "string", "pattern": _DURATION}]}
 
 

@@ -9,7 +9,8 @@ Outcomes come in the order in which answers ended, not in which requests were as
 that answers sooner is seen alone; so nothing is bet until the share has been the same for longer than an answer takes.
 
 Assumes that requests are assigned one by one: under sticky keys a heavy user moves many requests at once, and a check of the
-split must not be used. Assumes that answers end within `SETTLE`: later ones of the slower arm are missing for a while.
+split must not be used. Assumes that answers end within the policy's `settle`: later ones of the slower arm are missing for a
+while.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -23,7 +24,6 @@ from specops.stats.wealth import Mode, Null
 
 Rival = Attribution | Split
 NEAREST_SHARE = 1e-6  # from 0 and 1; nearer than that one arm has no traffic to compare with
-SETTLE = timedelta(seconds=30)  # >= the longest answer that is usual: 1000 tokens at 40 a second end in 25 s
 _LONGEST_S = 86_400.0  # an answer that claims to have taken longer is taken to have begun a day ago
 _EARLIEST = datetime(2, 1, 1, tzinfo=UTC)  # a day before the first one of the calendar would be no time at all
 _ARMS = (Arm.CANDIDATE.value, Arm.BASELINE.value)
@@ -54,9 +54,9 @@ def share_next(share: float | None, since: datetime | None, outcome: Outcome) ->
     return (outcome.share, began) if since is None or began > since else (share, since)
 
 
-def is_settled(share: float | None, since: datetime | None, outcome: Outcome) -> bool:
+def is_settled(share: float | None, since: datetime | None, outcome: Outcome, settle_s: float) -> bool:
     """Tell whether an outcome was assigned at the share in force, and ended so late that slow answers are seen as well."""
-    return outcome.share == share and since is not None and outcome.at - since >= SETTLE
+    return outcome.share == share and since is not None and (outcome.at - since).total_seconds() >= settle_s
 
 
 def rival_next(rival: Rival, check: Check, outcome: Outcome) -> Rival:

@@ -30,10 +30,10 @@ class Sides:
             Stratified.start(fine, Mode.CHANGE), Stratified.start(worse, Mode.STEADY), Stratified.start(fine, Mode.MONITOR)
         )
 
-    def update(self, index: int, x: float, *, promoted: bool) -> "Sides":
+    def update(self, index: int, x: float, *, promoted: bool, is_warm: bool = True) -> "Sides":
         """Return the evidence with one more sample of one stratum."""
         name = self.gate.names[index]
-        worse = self.non_inferior.update(name, x)
+        worse = self.non_inferior.update(name, x) if is_warm else self.non_inferior
         if promoted:
             return _sides(self.gate, worse, self.monitor.update(name, x))
         return _sides(self.gate.update(name, x), worse, self.monitor)

@@ -61,13 +61,13 @@ class Track:
         """Return the track after a request that should have had a value and had none."""
         return self._with(gap=self.gap + 1)
 
-    def take(self, x: float, *, promoted: bool, stratum: int = 0) -> "Track":
-        """Return the track with one more sample in [0, 1]."""
+    def take(self, x: float, *, promoted: bool, is_warm: bool = True, stratum: int = 0) -> "Track":
+        """Return the track with one more sample in [0, 1]; `is_warm`: it may speak for the candidate."""
         strata, gate, non_inferior, monitor = self.strata, self.gate, self.non_inferior, self.monitor
         if strata is not None:
-            strata = strata.update(stratum, x, promoted=promoted)
+            strata = strata.update(stratum, x, promoted=promoted, is_warm=is_warm)
         else:
-            non_inferior = non_inferior.update(x)
+            non_inferior = non_inferior.update(x) if is_warm else non_inferior
             if promoted:
                 monitor = monitor.update(x)
             elif self.rival is None:

@@ -121,7 +121,8 @@ class Window:
 class _Step:
     """What one outcome means to every check: whose it is, the pair it completes, the half it pushed out of the queue.
 
-    `is_settled`: it was assigned at a share that has been in force for long enough to compare arms.
+    `is_settled`: it was assigned at a share that has been in force for long enough to compare arms. `is_warm`: the trial is so
+    old that slow answers are seen as well.
     """
 
     outcome: Outcome
@@ -130,6 +131,7 @@ class _Step:
     pair: tuple[Outcome, Outcome] | None
     given_up: Outcome | None
     is_settled: bool
+    is_warm: bool
 
 
 def fold(window: Window, outcome: Outcome, policy: Policy, *, promoted: bool) -> Window:
@@ -138,7 +140,7 @@ def fold(window: Window, outcome: Outcome, policy: Policy, *, promoted: bool) ->
     Args:
         window: the evidence so far, begun under the same policy.
         outcome: the next outcome, of either arm. Checks of errors and of the split against the baseline need its `share`;
-            without it, at 0 or 1, or within `SETTLE` of a change of it, they learn nothing from it.
+            without it, at 0 or 1, or within the policy's `settle` of a change of it, they learn nothing from it.
         policy: the policy the window was begun with.
         promoted: feed the monitors (after promotion) instead of the gates.
 
@@ -156,7 +158,9 @@ def fold(window: Window, outcome: Outcome, policy: Policy, *, promoted: bool) ->
     if policy.has_rivals:
         share, since = share_next(share, since, outcome)
     if is_ours or pair or given_up or policy.has_rivals:
-        step = _step(outcome, is_ours, promoted, pair, given_up, is_settled(share, since, outcome))
+        settled = is_settled(share, since, outcome, policy.settle_s)
+        warm = (outcome.at - (window.began_at or outcome.at)).total_seconds() >= policy.settle_s
+        step = _step(outcome, is_ours, promoted, pair, given_up, settled, warm)
         tracks = tuple([_follow(track, check, step) for track, check in zip(tracks, policy.checks, strict=True)])
     counts = outcome.acceptance if is_ours and outcome.finish in COMPLETED else None  # broken answers carry no complete counts
     has_counts = counts is not None and counts.drafted > 0
@@ -210,7 +214,8 @@ def _follow(track: Track, check: Check, step: _Step) -> Track:
     x = sample_of(check, outcome)
     if x is None:
         return track.silent() if outcome.finish in COMPLETED else track
-    return track.take(x, promoted=step.promoted, stratum=0 if check.strata is None else check.strata.index(outcome))
+    stratum = 0 if check.strata is None else check.strata.index(outcome)
+    return track.take(x, promoted=step.promoted, is_warm=step.is_warm, stratum=stratum)
 
 
 def _contend(track: Track, check: Check, step: _Step) -> Track:
@@ -231,6 +236,8 @@ def _follow_pair(track: Track, check: Check, step: _Step) -> Track:
         track = track.silent()
     if step.pair is None:
         return track
+    if not step.is_warm:
+        return track  # pairs are known when their slower half ends
     ours, theirs = step.pair
     if check.only is not None and not check.only.holds(ours.in_flight):
         return track

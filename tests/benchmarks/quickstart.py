@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ from specops.demo.incident import MAX_DETECTION, WATCH_REQUESTS
 from specops.demo.offline import MIN_APART, MIN_SPEEDUP, OFFLINE_PROMPTS, OFFLINE_TOKENS
 from specops.demo.pair import Pair, load_pair
 from specops.demo.stage import Stage
+from specops.demo.story import RATE_PER_S
 from specops.demo.traffic import MAX_TOKENS
 from specops.engines.client import Completion, EngineClient
 from specops.settings import Settings
@@ -211,6 +212,7 @@ class Walk:
         else:
             seen = replace(outcome, request_id=request_id, arm=Arm.BASELINE, acceptance=None)
         promoted = self.rollout.state is State.PROMOTED
+        seen = replace(seen, at=T0 + timedelta(seconds=self.window.outcomes / RATE_PER_S))
         self.window = fold(self.window, seen, self.policy, promoted=promoted)
         verdict = judge(self.policy, self.window, terms=Terms(promoted=promoted), now=T0)
         self.rollout = advance(self.rollout, verdict, candidate_outcomes=self.window.candidate_outcomes).rollout

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from specops.core.rival import SETTLE
+from specops.core.policy_fields import SETTLE_S
 from specops.stats import bernoulli, betting, pairs, speedup
 from specops.stats.wealth import Bets, Mode, Null
 from tests.calibration.arrivals import Arrivals, TwoArms, by_end
@@ -30,7 +30,6 @@ from tests.calibration.simulator import (
 
 ALPHA, AT_ONCE = 0.05, 500
 Scenario = Callable[[np.random.Generator, int], tuple[Step, int]]
-SETTLE_S = SETTLE.total_seconds()
 
 
 def rate(scenario: Scenario, seed: int, runs: int) -> float:

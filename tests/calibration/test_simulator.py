@@ -7,7 +7,8 @@ import pytest
 
 from specops.core.outcome import Arm, Finish, Kind, Outcome
 from specops.core.policy import parse_policy
-from specops.core.rival import SETTLE, is_settled, rival_next, share_next, start_rival
+from specops.core.policy_fields import SETTLE_S
+from specops.core.rival import is_settled, rival_next, share_next, start_rival
 from specops.stats import attribution, bernoulli, betting, two_sample
 from specops.stats.stratified import Stratified
 from specops.stats.wealth import Mode, Null, Wealth
@@ -101,8 +102,8 @@ def test_settling_is_simulated_truly(name, arrivals):
     """Same outcomes told by their end: the same ones count, and the evidence of `core.rival` is the same after each of them."""
     check = RIVALS[name]
     told = TwoArms(arrivals=arrivals, shares=(0.1, 0.3, 0.5), slow=0.3).draw(np.random.default_rng(5), 2, 600)
-    counts = told.settled(SETTLE.total_seconds())
-    step, _ = told.splits(SETTLE.total_seconds()) if name == "split" else told.attributions(Mode.CHANGE, SETTLE.total_seconds())
+    counts = told.settled(SETTLE_S)
+    step, _ = told.splits(SETTLE_S) if name == "split" else told.attributions(Mode.CHANGE, SETTLE_S)
     if name == "attribution":
         counts &= told.slow
     simulated = np.array([step(n) for n in range(1, int(counts.sum(axis=1).max()) + 1)]).T
@@ -111,7 +112,7 @@ def test_settling_is_simulated_truly(name, arrivals):
         rival, share, since, seen = start_rival(check), None, None, []
         for outcome in _outcomes(told, run):
             share, since = share_next(share, since, outcome)
-            moved = rival_next(rival, check, outcome) if is_settled(share, since, outcome) else rival
+            moved = rival_next(rival, check, outcome) if is_settled(share, since, outcome, SETTLE_S) else rival
             if moved is not rival:
                 seen.append(moved.e_value)
             rival = moved

@@ -2,7 +2,7 @@
 
 import logging
 import random
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -26,19 +26,19 @@ CODE, PROSE = 0.42, 0.19  # mean acceptance rate of the demo pair's requests, in
 SPREAD = 5  # Beta(5 m, 5 (1 - m)) has the measured standard deviations of about 0.2 and 0.16 between requests
 
 
-def _outcome(rng, mean):
+def _outcome(rng, mean, number):
     rate = rng.betavariate(mean * SPREAD, (1 - mean) * SPREAD)
     counts = Acceptance(rounds=30, drafted=120, accepted=sum(rng.random() < rate for _ in range(120)))
     return Outcome(
-        request_id="r", arm=Arm.CANDIDATE, kind=Kind.LIVE, release_id="x", at=T0, finish=Finish.STOP, e2e_s=1.5,
-        ttft_s=rng.uniform(0.1, 1.0), completion_tokens=80, acceptance=counts,
+        request_id="r", arm=Arm.CANDIDATE, kind=Kind.LIVE, release_id="x", at=T0 + timedelta(seconds=number / 5),
+        finish=Finish.STOP, e2e_s=1.5, ttft_s=rng.uniform(0.1, 1.0), completion_tokens=80, acceptance=counts,
     )  # fmt: skip
 
 
 def _requests_until(result, window, rng, mean, *, promoted, limit):
     """Fold one request at a time; return the window and the request at which the verdict was `result`, or None."""
     for i in range(1, limit + 1):
-        window = fold(window, _outcome(rng, mean), POLICY, promoted=promoted)
+        window = fold(window, _outcome(rng, mean, window.outcomes), POLICY, promoted=promoted)
         if judge(POLICY, window, terms=Terms(promoted=promoted), now=T0).result is result:
             return window, i
     return window, None
@@ -46,9 +46,9 @@ def _requests_until(result, window, rng, mean, *, promoted, limit):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_promote_watch_and_find_the_shift(seed):
-    """PASS within 60 requests, no alarm in 80 more, and FAIL within 100 requests of the fall from code to prose."""
+    """PASS within 70 requests at 5/s, no alarm in 80 more, and FAIL within 100 requests of the fall from code to prose."""
     rng = random.Random(seed)
-    window, passed = _requests_until(Result.PASS, Window.empty(POLICY), rng, CODE, promoted=False, limit=60)
+    window, passed = _requests_until(Result.PASS, Window.empty(POLICY), rng, CODE, promoted=False, limit=70)
     window, false_alarm = _requests_until(Result.FAIL, window, rng, CODE, promoted=True, limit=80)
     window, found = _requests_until(Result.FAIL, window, rng, PROSE, promoted=True, limit=100)
 

@@ -22,6 +22,7 @@ POLICY = """
 name: test
 alpha: 0.01
 arl_requests: 10000
+settle: 0
 fatal: {engine_unreachable: 1, empty_answer: 3}
 checks:
   - {name: acceptance, metric: acceptance_rate, at_least: 0.45, min_requests: 8, owner: oncall}

@@ -24,12 +24,14 @@ from specops.errors import GatewayUnavailable, StoreUnavailable
 LADDER = """
 name: ladder
 alpha: 0.01
+settle: 0
 checks:
   - {{name: acceptance, metric: acceptance_rate, at_least: 0.45, min_requests: 8, owner: oncall, on_fail: {rung}}}
 """
 CROWDED = """
 name: crowded
 alpha: 0.01
+settle: 0
 speculate: {below_in_flight: 9}
 checks:
   - {name: acceptance, metric: acceptance_rate, at_least: 0.45, min_requests: 8, owner: oncall}

@@ -13,6 +13,7 @@ GATED = (Step(kind=StepKind.CANARY, weight=0.5, gate=True), Step(kind=StepKind.W
 WITH_PRECURSOR = """
 name: early
 alpha: 0.01
+settle: 0
 arl_requests: 10000
 checks:
   - {name: acceptance, metric: acceptance_rate, at_least: 0.05, pass_at: 0.02, min_requests: 8, owner: oncall}
@@ -22,6 +23,7 @@ checks:
 HOLDING = """
 name: holding
 alpha: 0.01
+settle: 0
 checks:
   - {name: acceptance, metric: acceptance_rate, at_least: 0.45, min_requests: 8, owner: oncall, on_fail: abstain}
 """

@@ -15,6 +15,7 @@ from specops.errors import IllegalTransition, IncompatibleRelease, PolicyError
 MILDER = """
 name: milder
 alpha: 0.01
+settle: 0
 arl_requests: 10000
 checks:
   - {name: acceptance, metric: acceptance_rate, at_least: 0.05, pass_at: 0.02, min_requests: 8, owner: oncall}

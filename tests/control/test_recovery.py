@@ -13,6 +13,7 @@ from specops.core.rollout import ActionKind, State
 POLICY = """
 name: falls
 alpha: 0.01
+settle: 0
 arl_requests: 10000
 fatal: {engine_unreachable: 1}
 checks:

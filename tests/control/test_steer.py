@@ -15,6 +15,7 @@ from specops.errors import IllegalTransition
 WAITING = """
 name: waiting
 alpha: 0.01
+settle: 0
 max_wait: 1h
 checks:
   - {name: acceptance, metric: acceptance_rate, at_least: 0.45, min_requests: 1000, owner: oncall}

@@ -25,6 +25,7 @@ def policy_mapping():
         "name": "test",
         "alpha": 0.01,
         "arl_requests": 10_000,
+        "settle": 0,
         "fatal": {"engine_unreachable": 1, "empty_answer": 3},
         "checks": [
             {"name": "acceptance", "metric": "acceptance_rate", "at_least": 0.45, "min_requests": 8, "owner": "oncall"},

@@ -15,10 +15,11 @@ from specops.core.ladder import Terms
 from specops.core.outcome import Acceptance, Arm, Finish, Kind, Outcome
 from specops.core.pairing import WAITING, Halves
 from specops.core.policy import parse_policy
-from specops.core.rival import SETTLE
+from specops.core.policy_fields import SETTLE_S
 from specops.core.verdict import Result
 from specops.core.window import Window, fold
 
+SETTLE = timedelta(seconds=SETTLE_S)
 T0 = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 OWNED = {"owner": "oncall", "min_requests": 8}
 RICH = parse_policy({
@@ -145,7 +146,7 @@ def test_strata_are_watched_after_promotion(make_outcome):
 
 def test_a_speedup_is_proven_within_pairs_whichever_half_comes_first(make_pair):
     """1.5 times as fast: estimate and interval are ratios, the limit is 1.2."""
-    window = Window.empty(RICH)
+    window = feed([])
     for i in range(60):
         base, ours = make_pair(f"r{i}")
         window = feed([base, ours] if i % 2 else [ours, base], window=window)
@@ -162,7 +163,7 @@ def test_a_speedup_is_proven_within_pairs_whichever_half_comes_first(make_pair):
 def test_a_slowdown_fails_and_a_burst_that_slows_both_does_not(make_pair):
     """The other answer to the same request is the limit."""
     slow = {"ttft_s": 2.0, "e2e_s": 2.8}
-    worse, burst = Window.empty(RICH), Window.empty(RICH)
+    worse = burst = feed([])
     for i in range(60):
         base, ours = make_pair(f"r{i}", **slow)
         worse = feed([base, ours], window=worse)
@@ -171,6 +172,27 @@ def test_a_slowdown_fails_and_a_burst_that_slows_both_does_not(make_pair):
     assert finding(worse, "slower").result is Result.FAIL
     assert "is above 0" in finding(worse, "slower").reason
     assert (finding(burst, "slower").result, finding(burst, "slower").estimate) == (Result.PASS, 0.0)
+
+
+def test_nothing_is_proven_before_slow_answers_can_have_ended(policy_mapping, make_outcome, make_pair):
+    """The fast ones end first: they speak against a young trial and not for it; a pair is known when its slower half ends."""
+    policy = parse_policy(policy_mapping | {"settle": "30s", "checks": [
+        {"name": "rate", "metric": "acceptance_rate", "at_least": 0.45} | OWNED,
+        {"name": "slower", "metric": "ttft_s", "against": "pairs", "at_most": {"limit_s": 1.0}, "pass_at": 0.3} | OWNED,
+    ]})  # fmt: skip
+
+    def after(seconds, rate):
+        pairs = [half for i in range(60) for half in make_pair(f"r{i}")]
+        first = [make_outcome(rate, at=T0)] * 60
+        later = [replace(o, at=T0 + timedelta(seconds=seconds)) for o in [*[make_outcome(rate)] * 60, *pairs]]
+        window = Window.empty(policy)
+        for outcome in [*first, *later]:
+            window = fold(window, outcome, policy, promoted=False)
+        return {f.check: (f.result, f.n) for f in judge(policy, window, terms=Terms(), now=T0).findings}
+
+    assert after(29.9, 0.8) == {"rate": (Result.PENDING, 180), "slower": (Result.PENDING, 0)}
+    assert {result for result, _ in after(30.0, 0.8).values()} == {Result.PASS}
+    assert after(29.9, 0.1)["rate"][0] is Result.FAIL
 
 
 def test_halves_wait_in_a_short_queue(make_outcome):
@@ -342,7 +364,7 @@ def test_comparisons_end_with_promotion(make_outcome):
 
 def test_pairs_that_still_come_are_watched_after_promotion(make_pair):
     """Probes may go on: the detector of a speed-up then speaks."""
-    window = Window.empty(RICH)
+    window = feed([])
     for i in range(80):
         window = feed(make_pair(f"r{i}", gain=0.4), window=window, promoted=True)
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from specops.core.rival import SETTLE, is_settled, share_next
+from specops.core.rival import is_settled, share_next
 
 ENDS = (
     datetime.min.replace(tzinfo=UTC),
@@ -23,4 +23,4 @@ def test_times_at_the_ends_of_the_calendar_are_read(make_outcome, at, e2e_s):
     share, since = share_next(None, None, outcome)
 
     assert share == 0.3
-    assert is_settled(share, since, outcome) == (outcome.at - since >= SETTLE)
+    assert is_settled(share, since, outcome, 30.0) == (outcome.at - since >= timedelta(seconds=30))
