@@ -37,16 +37,17 @@ class Arrivals:
         return found
 
 
-def by_end(began: Array, took: Array, values: Array, *, open_value: float) -> Array:
+def by_end(began: Array, took: Array, values: Array, *, open_value: float, settle_s: float = 0.0) -> Array:
     """Return the values [runs, requests] in the order in which answers ended.
 
     Answers that end after the last request began are left out, `open_value` in their place: there the traffic of the
-    simulation stops, and what is still open is slow by selection.
+    simulation stops, and what is still open is slow by selection. The same for those that end within `settle_s` of the first.
     """
     ended = began + took
     order = np.argsort(ended, axis=1, kind="stable")
-    is_open = np.take_along_axis(ended, order, axis=1) > began[:, -1:]
-    return np.where(is_open, open_value, np.take_along_axis(values, order, axis=1))
+    at = np.take_along_axis(ended, order, axis=1)
+    is_left_out = (at > began[:, -1:]) | (at < at[:, :1] + settle_s)
+    return np.where(is_left_out, open_value, np.take_along_axis(values, order, axis=1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

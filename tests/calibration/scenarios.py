@@ -218,38 +218,40 @@ def _ended(bets: Bets, mode: Mode, drawn: Callable[[np.random.Generator, int], A
     return scenario
 
 
-def _slow_last(arrivals: Arrivals) -> Callable[[np.random.Generator, int], Array]:
+def _slow_last(arrivals: Arrivals, settle_s: float = 0.0) -> Callable[[np.random.Generator, int], Array]:
     """Return flags of 5% slow answers, which end after 12 s in the median, the others after 2 s."""
 
     def drawn(rng: np.random.Generator, runs: int) -> Array:
         began = arrivals.draw(rng, runs, 2000)
         slow = rng.random(began.shape) < 0.05
         took = np.where(slow, 12.0, 2.0) * np.exp(0.3 * rng.standard_normal(began.shape))
-        return by_end(began, took, slow.astype(float), open_value=0.05)
+        return by_end(began, took, slow.astype(float), open_value=0.05, settle_s=settle_s)
 
     return drawn
 
 
-def _rejected_last(arrivals: Arrivals) -> Callable[[np.random.Generator, int], Array]:
+def _rejected_last(arrivals: Arrivals, settle_s: float = 0.0) -> Callable[[np.random.Generator, int], Array]:
     """Return acceptance rates of mean 0.70; the less is accepted, the longer an answer takes (k = 3)."""
 
     def drawn(rng: np.random.Generator, runs: int) -> Array:
-        began, size = arrivals.draw(rng, runs, 1000), 0.7 * 0.3 / 0.12**2 - 1
+        began, size = arrivals.draw(rng, runs, 1000 + int(settle_s * arrivals.rate)), 0.7 * 0.3 / 0.12**2 - 1
         rates = rng.beta(0.7 * size, 0.3 * size, size=began.shape)
         took = 0.06 * rng.lognormal(np.log(160), 0.8, size=began.shape) / (1 + 3 * rates)
-        return by_end(began, took, rates, open_value=0.70)
+        return by_end(began, took, rates, open_value=0.70, settle_s=settle_s)
 
     return drawn
 
 
-def _pairs_ended(arrivals: Arrivals, slow_s: tuple[float, float]) -> Callable[[np.random.Generator, int], Array]:
+def _pairs_ended(
+    arrivals: Arrivals, slow_s: tuple[float, float], settle_s: float = 0.0
+) -> Callable[[np.random.Generator, int], Array]:
     """Return pair samples at the end of the later half; each half is slow in 5%, and then takes so long, candidate first."""
 
     def drawn(rng: np.random.Generator, runs: int) -> Array:
         began = arrivals.draw(rng, runs, 2000)
         over = [rng.random(began.shape) < 0.05 for _ in slow_s]
         took = [np.where(o, s, 3.0) * np.exp(0.3 * rng.standard_normal(began.shape)) for o, s in zip(over, slow_s, strict=True)]
-        return by_end(began, np.maximum(*took), (1.0 + over[0] - over[1]) / 2, open_value=0.5)
+        return by_end(began, np.maximum(*took), (1.0 + over[0] - over[1]) / 2, open_value=0.5, settle_s=settle_s)
 
     return drawn
 
@@ -298,6 +300,18 @@ GATES: dict[str, Scenario] = {
         )
         for length, share in ((5, 0.1), (50, 0.5))
     },
+    "5% over the limit, for promotion, order of ends at 5/s, settled": (
+        _ended(_NOT_SLOW, Mode.STEADY, _slow_last(Arrivals(rate=5.0), SETTLE_S))
+    ),
+    "5% over the limit, for promotion, order of ends at 40/s, settled": (
+        _ended(_NOT_SLOW, Mode.STEADY, _slow_last(STEADY, SETTLE_S))
+    ),
+    "acceptance, for promotion, order of ends at 40/s, settled": (
+        _ended(_CEILING, Mode.STEADY, _rejected_last(STEADY, SETTLE_S))
+    ),
+    "pairs, order of ends at 20/s, slow halves of 5 s and 12 s, settled": (
+        _ended(_PAIRS, Mode.CHANGE, _pairs_ended(Arrivals(rate=20.0), (5.0, 12.0), SETTLE_S))
+    ),
     "attribution, order of ends at 40/s, share in steps": ended_arms(UNEQUAL, SETTLE_S),
     "attribution, order of ends in bursts of traffic to 200/s": ended_arms(BURSTING, SETTLE_S),
     "split, share of 10%": split((0.1,)),
@@ -326,19 +340,19 @@ BEYOND: dict[str, tuple[Scenario, str]] = {  # what the assumptions exclude, and
         ended_arms(CROWDED, SETTLE_S), "bursts of traffic, arms not equally fast",
     ),
     "two-sample, order of ends at 40/s": (ended_blocks(UNEQUAL, Mode.CHANGE), "arms not equally fast"),
-    "pairs, order of ends at 20/s, slow halves of 5 s and 12 s": (
+    "pairs, order of ends at 20/s, slow halves of 5 s and 12 s, not settled": (
         _ended(_PAIRS, Mode.CHANGE, _pairs_ended(Arrivals(rate=20.0), (5.0, 12.0))), "slow halves not equally long",
     ),
     "5% over the limit, order of ends in bursts of traffic": (
         _ended(_SLOW, Mode.CHANGE, _slow_last(BURSTS)), "bursts of traffic, slow answers come last",
     ),
-    "5% over the limit, for promotion, order of ends at 5/s": (
+    "5% over the limit, for promotion, order of ends at 5/s, not settled": (
         _ended(_NOT_SLOW, Mode.STEADY, _slow_last(Arrivals(rate=5.0))), "at the start slow answers are still to come",
     ),
-    "5% over the limit, for promotion, order of ends at 40/s": (
+    "5% over the limit, for promotion, order of ends at 40/s, not settled": (
         _ended(_NOT_SLOW, Mode.STEADY, _slow_last(STEADY)), "at the start slow answers are still to come",
     ),
-    "acceptance, for promotion, order of ends at 40/s": (
+    "acceptance, for promotion, order of ends at 40/s, not settled": (
         _ended(_CEILING, Mode.STEADY, _rejected_last(STEADY)), "at the start slow answers are still to come",
     ),
 }  # fmt: skip

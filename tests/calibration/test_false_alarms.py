@@ -20,6 +20,8 @@ HARM = {
     "acceptance of all strata pooled, mix turns over": 0.9,
     "attribution, order of ends at 40/s, without SETTLE": 0.15,
     "split, order of ends at 40/s, without SETTLE": 0.2,
+    "5% over the limit, for promotion, order of ends at 40/s, not settled": 0.5,
+    "pairs, order of ends at 20/s, slow halves of 5 s and 12 s, not settled": 0.2,
 }
 
 
