@@ -2,9 +2,9 @@
 
 A server reports its raw law (temperature 1, no filters) for the most likely tokens and for the token that was emitted. Atoms
 are the target's most likely tokens and one for all others; which they are must not depend on the emitted token, so a token
-outside the top is never an atom of its own. What cannot be known (the tail's weight at another temperature, whether a token at the edge
-of a filter is kept when both paths round) is left out of the region where p counts as known; the region depends on the law
-alone, so the test stays valid. Called by `control.verify`.
+outside the top is never an atom of its own. What cannot be known (the tail's weight at another temperature, whether a
+token at the edge of a filter is kept when both paths round) is left out of the region where p counts as known; the region
+depends on the law alone, so the test stays valid. Called by `control.verify`.
 """
 
 import math
@@ -184,8 +184,8 @@ def build_rows(
 def _cut(weight: Array, logs: Array, sampling: Sampling, nats: float) -> tuple[Mask, Mask, Mask]:
     """Return what the filters keep by these numbers, what they keep whatever the rounding, and what they never keep.
 
-    `weight` is relative to the largest token's; `logs` of one token at most, relative too; the last atom is all other tokens, of which
-    a filter may keep a part: then it is neither kept for sure nor barred.
+    `weight` is relative to the largest token's; `logs` of one token at most, relative too; the last atom is all other tokens,
+    of which a filter may keep a part: then it is neither kept for sure nor barred.
     """
     kept, known, barred = weight > 0, weight > 0, weight <= 0
     size = weight.shape[1] - 1

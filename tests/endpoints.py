@@ -1,0 +1,116 @@
+"""Endpoints in memory for the fidelity job: the real decoding code over toy models, sound or with one rule replaced."""
+
+import itertools
+import math
+
+import numpy as np
+import torch
+
+from specops.control.verify_ports import Sample
+from specops.core.fidelity_atoms import Scored
+from specops.decoding.accept import Ruling, accept
+from specops.decoding.draft import Proposal
+from specops.decoding.loop import Request, Speculation, generate
+from specops.decoding.sampling import Seeded, law
+from specops.errors import InvalidInput
+from tests.decoding.conftest import Toy, ToyDraft, soft
+
+
+def always(drafted, draft_law, target_law, chance):
+    """Accept every proposal."""
+    return Ruling(accepted=len(drafted), target_probs=(), draft_probs=(), coins=())
+
+
+def leaking(share):
+    """Accept every proposal of this share of rounds; the tokens then follow the draft."""
+
+    def rule(drafted, draft_law, target_law, chance):
+        return (always if chance.uniform() < share else accept)(drafted, draft_law, target_law, chance)
+
+    return rule
+
+
+def from_target(accepted, drafted, draft_law, target_law, chance):
+    """Resample from p after a rejection, not from the residual."""
+    return chance.pick(target_law[accepted])
+
+
+def greedy_soft(model, request, text, k, chance):
+    """Propose the most likely token, and return the soft law as if it had been drawn from."""
+    proposal = soft(model, request, list(text), 0, chance)
+    rows, start = [], len(text)
+    for _ in range(k):
+        rows.append(law(model.logits_after(text), request))
+        text.append(int(rows[-1][0].argmax()))
+    return Proposal(tokens=tuple(text[start:]), law=torch.cat(rows)) if rows else proposal
+
+
+class Memory:
+    """An endpoint; `rules` replace attributes of `Speculation`, `ask` changes a request before it is decoded."""
+
+    def __init__(self, model, draft=None, *, facts=None, rules=None, ask=None, encode=None, lies_nats=0.0):
+        self.url = "memory"
+        self._model, self._draft, self._facts, self._rules = model, draft, facts or {}, rules or {}
+        self._ask, self._encode, self._lies_nats = ask or (lambda request: request), encode, lies_nats
+        self.sampled = 0
+
+    def facts(self):
+        """Return the facts given."""
+        return self._facts
+
+    def encode(self, text):
+        """Return letters as ids."""
+        if self._encode:
+            return self._encode(text)
+        return tuple(ord(letter) % self._model.config.vocab_size for letter in text)
+
+    def sample(self, asks, concurrency):
+        """Decode each."""
+        return [self._one(ask) for ask in asks]
+
+    def _one(self, ask):
+        settings = {} if ask.sampling is None else ask.sampling.to_record()
+        request = self._ask(Request(prompt_ids=ask.prompt_ids, max_tokens=ask.max_tokens, seed=ask.seed, **settings))
+        if self._draft is None:
+            steps = list(generate(self._model, None, request))
+        else:
+            run = Speculation(self._model, self._draft, request, Seeded(request.seed))
+            for name, rule in self._rules.items():
+                setattr(run, name, rule)
+            steps = list(run.steps())
+        tokens = tuple(itertools.chain.from_iterable(step.tokens for step in steps))
+        self.sampled += len(tokens)
+        logs = self.score([ask.prompt_ids + tokens], 2, 1)[0].chosen[len(ask.prompt_ids) - 1 :] if self._lies_nats else ()
+        return Sample(
+            prompt_ids=ask.prompt_ids,
+            token_ids=tokens,
+            blocks=tuple(len(step.tokens) for step in steps),
+            logs=tuple(float(one) - self._lies_nats for one in logs),
+        )
+
+    def score(self, texts, top, concurrency):
+        """Score each by one forward."""
+        found = []
+        for text in texts:
+            if max(text) >= self._model.config.vocab_size:
+                raise InvalidInput("unknown token")
+            with torch.inference_mode():
+                logs = self._model.forward(list(text[:-1]), self._model.new_cache(len(text))).double().log_softmax(-1)
+            best = logs.topk(min(top, logs.shape[1]), dim=-1)
+            chosen = logs[torch.arange(len(logs)), torch.tensor(text[1:])]
+            found.append(Scored(ids=best.indices.numpy(), logs=best.values.numpy(), chosen=chosen.numpy()))
+        return found
+
+
+def toys(*, vocab=24, k=3, noise=1.5, context=160):
+    """Return a toy target, and a soft draft that is the target with noise on its logits."""
+    target, draft = Toy(vocab, 1, context=context), Toy(vocab, 1, context=context)
+    draft.table = target.table + noise * torch.randn(
+        target.table.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64
+    )
+    return target, ToyDraft(draft, k, soft)
+
+
+LOG_BAR = math.log(2e3)
+PROMPTS = tuple("".join(chr(97 + (i * 7 + j * j) % 26) for j in range(5)) for i in range(12))
+ZERO = np.zeros(0)
