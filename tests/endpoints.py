@@ -6,8 +6,8 @@ import math
 import numpy as np
 import torch
 
-from specops.control.verify_ports import Sample
 from specops.core.fidelity_atoms import Scored
+from specops.core.fidelity_sample import Sample
 from specops.decoding.accept import Ruling, accept
 from specops.decoding.draft import Proposal
 from specops.decoding.loop import Request, Speculation, generate

@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from specops.control.verify_ports import Ask, Endpoint, Sample
+from specops.control.verify_ports import Endpoint
 from specops.core.canonical import digest_of
 from specops.core.fidelity import Controls, Evidence, GreedyFinding, Plan, Verdict, Watch, judge, judge_greedy
 from specops.core.fidelity_atoms import ROUNDING, Sampling, Scored, build_rows
 from specops.core.fidelity_gate import NOT_MODELLED, Gate, inspect
 from specops.core.fidelity_laws import Rows, laws_for, replay
 from specops.core.fidelity_report import Agreement, Calibration, Verification, laws_of, scope_of
+from specops.core.fidelity_sample import Ask, Sample
 from specops.core.ngram import follow
 from specops.errors import InvalidInput
 
@@ -168,7 +169,7 @@ def estimate(task: Task, target: Endpoint, clock: Callable[[], float]) -> Estima
     return Estimate(sampled=sampled, scored=scored, wall_s=sampled * a_token_s)
 
 
-def verify(  # noqa: PLR0913  # three servers, a clock, and two wires out
+def verify(  # three servers, a clock, and two wires out
     task: Task,
     endpoint: Endpoint,
     target: Endpoint,
@@ -221,6 +222,7 @@ class _Job:
 
     def __init__(self, task: Task, endpoint: Endpoint, target: Endpoint, draft: Endpoint | None) -> None:
         self._task, self._endpoint, self._target, self._draft = task, endpoint, target, draft
+        self._replays: dict[str, Evidence] = {}
         self._prompts = [target.encode(text) for text in task.prompts]
         if short := next((text for text, ids in zip(task.prompts, self._prompts, strict=True) if not ids), None):
             raise InvalidInput(f"the prompt {short!r} has no tokens; drop it")
@@ -264,7 +266,7 @@ class _Job:
             calibration=now.calibration.fold(rows),
             agreement=_compare(now.agreement, samples, scored),
             retokenised=now.retokenised + sum(one.is_retokenised for one in samples),
-            sensitivity=self._replayed(now, rows),
+            sensitivity=self._replayed(now.sensitivity, rows),
         ), rows
 
     def _asks(self, start: int, count: int, sampling: Sampling | None) -> list[Ask]:
@@ -311,16 +313,17 @@ class _Job:
         )
         return rows, answers
 
-    def _replayed(self, now: Progress, rows: Rows) -> Mapping[str, int | None]:
-        """Replay known bugs on the same rows: what this job could have seen. Only whole batches count, so it is a little late."""
-        if now.tokens > _REPLAY_TOKENS or now.sensitivity:
-            return now.sensitivity
-        found: dict[str, int | None] = {}
+    def _replayed(self, known: Mapping[str, int | None], rows: Rows) -> Mapping[str, int | None]:
+        """Replay known bugs on the same rows: what this job could have seen. A resumed job replays what was not rejected anew."""
+        found, plan = dict(known), replace(self._task.plan, positions=0)
         for at, law in enumerate(name for name in REPLAYED if name in laws_for(rows)):
-            coins = np.random.default_rng((self._task.seed, at)).random(len(rows.token))
-            _, path = Evidence(plan=replace(self._task.plan, positions=0)).fold(replay(rows, law, coins))
-            hits = np.flatnonzero(path >= math.log(2 / self._task.plan.alpha))
-            found[law] = int(hits[0]) + 1 if hits.size else None
+            before = self._replays.get(law, Evidence(plan=plan))
+            seen = _tokens(before)
+            if found.get(law) is None and seen < _REPLAY_TOKENS:
+                coins = np.random.default_rng((self._task.seed, at, seen)).random(len(rows.token))
+                self._replays[law], path = before.fold(replay(rows, law, coins))
+                hits = np.flatnonzero(path >= math.log(2 / plan.alpha))
+                found[law] = seen + int(hits[0]) + 1 if hits.size else None
         return found
 
 
@@ -442,11 +445,3 @@ def _peak(evidence: Evidence) -> float:
 def _greedy(record: Mapping[str, Any] | None) -> GreedyFinding | None:
     return None if record is None else GreedyFinding(**(dict(record) | {"beyond": tuple(record["beyond"])}))
 
-
-def _exact(value: Any) -> Any:  # noqa: ANN401  # any JSON value
-    """Write floats as text, as digests are over whole numbers."""
-    if isinstance(value, Mapping):
-        return {str(key): _exact(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_exact(one) for one in value]
-    return repr(value) if isinstance(value, float) else value

@@ -1,35 +1,10 @@
 """What a verification asks of servers: tokens, scores, and what they say about themselves. `engines.fidelity_endpoint` answers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
-from specops.core.fidelity_atoms import Sampling, Scored
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """One answer wanted; `sampling` None is greedy."""
-
-    prompt_ids: tuple[int, ...]
-    max_tokens: int
-    seed: int
-    sampling: Sampling | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """One answer.
-
-    `blocks` are the lengths of the pieces that became final together, empty where they are not known; `logs` the log
-    probabilities that the server itself reported, empty if none. `is_retokenised`: the ids were made from text again.
-    """
-
-    prompt_ids: tuple[int, ...]
-    token_ids: tuple[int, ...]
-    blocks: tuple[int, ...] = ()
-    logs: tuple[float, ...] = ()
-    is_retokenised: bool = False
+from specops.core.fidelity_atoms import Scored
+from specops.core.fidelity_sample import Ask, Sample
 
 
 class Endpoint(Protocol):

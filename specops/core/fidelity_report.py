@@ -4,7 +4,8 @@ Filled by `control.verify`, shown by the command and `report.fidelity_page`, kep
 result depends on: engine, dtype, hardware, sampling and weights. Evidence counts while the scope is the same.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from specops.core.canonical import digest_of
 from specops.core.fidelity import Evidence, GreedyFinding, Verdict
 from specops.core.fidelity_laws import Rows
+from specops.stats.multiple import e_bh
 
 _SCOPE = ("version", "torch", "device", "dtype", "attention", "method", "num_speculative_tokens", "target", "draft", "hardware")
 BUCKETS = 10
@@ -132,6 +134,12 @@ def scope_of(facts: Mapping[str, Any], trusted: Mapping[str, Any], sampling: Map
 def is_current(payload: Mapping[str, Any], scope: str) -> bool:
     """Whether recorded evidence of a verification still holds: it says LOSSLESS WITHIN, and nothing in its scope changed."""
     return payload.get("scope") == scope and payload.get("verdict") == Verdict.LOSSLESS_WITHIN.value
+
+
+def rejected_of(results: Sequence[Verification], alpha: float) -> tuple[str, ...]:
+    """Return which endpoints are not lossless, such that the false discovery rate is at most alpha; by the e-values at the end."""
+    ends = [one.path[-1][1] if one.path else 0.0 for one in results]
+    return tuple(results[at].endpoint for at in e_bh([math.exp(min(end, 700.0)) for end in ends], alpha))
 
 
 def laws_of(evidence: Evidence) -> dict[str, float]:
