@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 DONE = b"[DONE]"
-TOKEN_ID = "token_id:"  # how the dialect names a token when `return_tokens_as_token_ids` is set
+ID_PREFIX = "token_id:"  # how the dialect names a token when `return_tokens_as_token_ids` is set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class StreamReader:
     def _take_logprobs(self, logprobs: dict[str, Any]) -> None:
         self._logprobs += [float(value) for value in logprobs["token_logprobs"]]
         for top in logprobs["top_logprobs"] or ():
-            pairs = [(int(name.removeprefix(TOKEN_ID)), float(value)) for name, value in (top or {}).items()]
+            pairs = [(int(name.removeprefix(ID_PREFIX)), float(value)) for name, value in (top or {}).items()]
             self._top.append(tuple(sorted(pairs, key=lambda pair: -pair[1])))
 
     def completion(self) -> Completion:
