@@ -1,4 +1,4 @@
-"""`specops verify`: is the output of a speculative endpoint still its target's?"""
+"""`specops verify`: say whether the output of a speculative endpoint is still its target's."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,9 @@ def verify(  # one option for each thing a job can be told
     urls: Annotated[list[str], typer.Argument(metavar="URL...", help="Speculative endpoints under test, http://host:port.")],
     target: Annotated[str, typer.Option(help="URL of the trusted path: the same model, speculation off.")],
     draft: Annotated[str | None, typer.Option(help="URL of the draft model, served plainly.")] = None,
-    surrogate: Annotated[str | None, typer.Option(help="URL of any small model with the same tokens, in the draft's place.")] = None,
+    surrogate: Annotated[
+        str | None, typer.Option(help="URL of any small model with the same tokens, in the draft's place.")
+    ] = None,
     prompts: Annotated[Path | None, typer.Option(help="File with one prompt per line; default: two dozen built in.")] = None,
     temperature: Annotated[float, typer.Option(help="Production's temperature, above 0.")] = 1.0,
     top_p: Annotated[float, typer.Option(help="Production's top_p.")] = 1.0,
@@ -27,10 +29,12 @@ def verify(  # one option for each thing a job can be told
     budget: Annotated[int, typer.Option(help="Most tokens from each endpoint: 300 smoke, 6000 standard, 50000 deep.")] = 6_000,
     max_tokens: Annotated[int, typer.Option(help="Tokens per answer.")] = 128,
     alpha: Annotated[float, typer.Option(help="Level: half for NOT LOSSLESS, half for the bound.")] = 1e-3,
-    tolerance: Annotated[float, typer.Option(help="Total variation per token that LOSSLESS WITHIN allows.")] = 0.01,
+    tolerance: Annotated[float, typer.Option(help="Total variation per token that is allowed.")] = 0.01,
     positions: Annotated[int, typer.Option(help="Positions in the block tested apart, where blocks are reported.")] = 0,
-    top: Annotated[int, typer.Option(help="Log probabilities per token to ask for; vLLM allows 20 unless told otherwise.")] = 20,
-    dtype: Annotated[str | None, typer.Option(help="The coarser dtype of both paths; default: what they say, or bfloat16.")] = None,
+    top: Annotated[int, typer.Option(help="Log probabilities per token to ask for; vLLM allows 20 by default.")] = 20,
+    dtype: Annotated[
+        str | None, typer.Option(help="The coarser dtype of both paths; default: what they say, or bfloat16.")
+    ] = None,
     greedy_tokens: Annotated[int, typer.Option(help="Tokens at temperature 0; 0 leaves that part out.")] = 512,
     run_length: Annotated[
         float | None, typer.Option(help="Continuous mode: tokens to a false alarm on average; runs to the budget or an alarm.")
@@ -44,7 +48,7 @@ def verify(  # one option for each thing a job can be told
     release: Annotated[str | None, typer.Option(help="Keep the result as evidence about this release.")] = None,
     *,
     ngram: Annotated[bool, typer.Option("--ngram", help="The draft is prompt lookup: recompute it.")] = False,
-    draft_greedy: Annotated[bool, typer.Option("--draft-greedy", help="The draft proposes its most likely token at any T.")] = False,
+    draft_greedy: Annotated[bool, typer.Option("--draft-greedy", help="The draft proposes greedily at any T.")] = False,
     gate: Annotated[bool, typer.Option(help="Stop at a lossy setting before any statistics.")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print JSON; progress goes to stderr.")] = False,
 ) -> int:
@@ -58,10 +62,10 @@ def verify(  # one option for each thing a job can be told
     from specops.engines.fidelity_endpoint import HttpEndpoint  # noqa: PLC0415
 
     if (kinds := sum(map(bool, (draft, surrogate, ngram)))) > 1:
-        raise InvalidInput(f"{kinds} of --draft, --surrogate and --ngram are given; a leak is bounded towards one law, choose it")
+        raise InvalidInput(f"{kinds} of --draft, --surrogate and --ngram are given; a leak is bounded towards one law")
     if release and len(urls) > 1:
         raise InvalidInput(f"--release with {len(urls)} endpoints; verify the endpoint of that release alone")
-    servers = {url: HttpEndpoint(url) for url in (*urls, target, *([draft or surrogate] if draft or surrogate else []))}
+    servers = {url: HttpEndpoint(url) for url in (*urls, target, draft, surrogate) if url}
     task = Task(
         prompts=_prompts(prompts),
         plan=Plan(alpha=alpha, tolerance=tolerance, positions=positions),

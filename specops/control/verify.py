@@ -1,9 +1,9 @@
 """Verify an endpoint: gate, sample, score on the trusted path, fold, judge; with both self-controls in the same job.
 
-Batches go out at mixed concurrency, so that bugs of batching can show. After each one the progress is reported and can be saved;
-a saved job resumes with the same prompts, seeds and evidence. What is concluded is left to `core.fidelity`.
-Controls: the trusted endpoint, sampled plainly, must stay quiet; the same endpoint asked at a lower temperature and judged as if it
-had not been (a real mutant, through the whole path) must be rejected. Called by `specops verify`.
+Batches go out at mixed concurrency, so that bugs of batching can show. After each one the progress is reported and can be
+saved; a saved job resumes with the same prompts, seeds and evidence. What is concluded is left to `core.fidelity`.
+Controls: the trusted endpoint, sampled plainly, must stay quiet; the same endpoint asked at a lower temperature and judged as
+if it had not been (a real mutant, through the whole path) must be rejected. Called by `specops verify`.
 """
 
 import itertools
@@ -34,6 +34,7 @@ REPLAYED = (
 )  # fmt: skip
 _REPLAY_TOKENS = 6_000
 _POINTS = 12  # of the path per batch
+_ZERO = np.zeros(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +75,11 @@ class Task:
 
     def __post_init__(self) -> None:
         if not self.prompts or not all(self.prompts):
-            raise InvalidInput("no prompts, or an empty one; give a file with one prompt per line, or leave it to the built-in ones")
-        if self.budget < 1 or self.max_tokens < 1 or self.greedy_tokens < 0 or self.top < 2:  # noqa: PLR2004  # an atom and the rest
+            raise InvalidInput("no prompts, or an empty one; give a file with one prompt per line, or leave out --prompts")
+        if min(self.budget, self.max_tokens) < 1 or self.greedy_tokens < 0 or self.top < 2:  # noqa: PLR2004  # atom and rest
             raise InvalidInput(
-                f"budget {self.budget}, max tokens {self.max_tokens}, greedy tokens {self.greedy_tokens}, top {self.top}; budget and"
-                " max tokens are at least 1, top at least 2, greedy tokens 0 or more"
+                f"budget {self.budget}, max tokens {self.max_tokens}, greedy tokens {self.greedy_tokens}, top {self.top};"
+                " budget and max tokens are at least 1, top at least 2, greedy tokens 0 or more"
             )
         if self.dtype not in ROUNDING:
             raise InvalidInput(f"dtype {self.dtype!r} is not known; use one of {', '.join(ROUNDING)}")
@@ -142,7 +143,7 @@ class Progress:
             InvalidInput: it is not of that form, or of another job.
         """
         if record.get("task") != task.digest:
-            raise InvalidInput("the saved job has other settings or prompts; remove its file, or run it as it was (see --resume)")
+            raise InvalidInput("the saved job has other settings or prompts; remove its file, or repeat its command")
         try:
             parts = {name: Evidence.from_record(record[name]) for name in ("evidence", "plain", "mutant")}
             values: dict[str, Any] = dict(record) | parts
@@ -230,13 +231,15 @@ class _Job:
     def greedy(self, now: Progress) -> Progress:
         """Feed greedy tokens of both endpoints to the trusted path."""
         count = math.ceil(self._task.greedy_tokens / self._task.max_tokens)
-        found = {}
-        for name, server in (("greedy", self._endpoint), ("greedy_plain", self._target)):
-            samples = server.sample(self._asks(0, count, None), min(count, 8))
+        found = []
+        for server in (self._endpoint, self._target):
+            samples = [one for one in server.sample(self._asks(0, count, None), min(count, 8)) if one.token_ids]
             scored = self._score(self._target, samples)
-            part = Scored.join([s.cut(len(one.prompt_ids) - 1) for s, one in zip(scored, samples, strict=True)])
-            found[name] = judge_greedy(part.chosen, part.logs[:, 0], self._task.dtype)
-        return replace(now, **found)
+            answers = [s.cut(len(one.prompt_ids) - 1) for s, one in zip(scored, samples, strict=True)]
+            chosen = np.concatenate([_ZERO, *(one.chosen for one in answers)])
+            best = np.concatenate([_ZERO, *(np.maximum(one.logs[:, 0], one.chosen) for one in answers)])
+            found.append(judge_greedy(chosen, best, self._task.dtype))
+        return replace(now, greedy=found[0], greedy_plain=found[1])
 
     def batch(self, now: Progress) -> tuple[Progress, Rows]:
         """Sample, score and fold one batch of each kind."""
@@ -314,7 +317,7 @@ class _Job:
         return rows, answers
 
     def _replayed(self, known: Mapping[str, int | None], rows: Rows) -> Mapping[str, int | None]:
-        """Replay known bugs on the same rows: what this job could have seen. A resumed job replays what was not rejected anew."""
+        """Replay known bugs on the same rows: what this job could have seen. A resumed job begins those not rejected anew."""
         found, plan = dict(known), replace(self._task.plan, positions=0)
         for at, law in enumerate(name for name in REPLAYED if name in laws_for(rows)):
             before = self._replays.get(law, Evidence(plan=plan))
@@ -352,7 +355,8 @@ def _result(
     if gate.lossy and task.is_gated:
         verdict, diagnosis, position, problems = Verdict.NOT_LOSSLESS, f"by configuration ({'; '.join(gate.lossy)})", None, ()
     elif now.greedy and now.greedy_plain and now.greedy_plain.beyond:
-        verdict, problems = Verdict.ERROR, (*problems, "greedy tokens of the plain endpoint are not its argmax: the paths differ")
+        verdict = Verdict.ERROR
+        problems = (*problems, "greedy tokens of the plain endpoint are not its argmax: the paths differ")
     elif verdict is not Verdict.ERROR and now.greedy and now.greedy.beyond:
         verdict, position = Verdict.NOT_LOSSLESS, None
         diagnosis = f"{len(now.greedy.beyond)} greedy tokens are not the argmax, the worst by {now.greedy.largest_gap:.3g} nats"
@@ -377,8 +381,8 @@ def _result(
 
 def _not_tested(task: Task, now: Progress, gate: Gate) -> Iterator[str]:
     yield "distortions in a direction that no alternative describes, beyond what the bet on ranks sees"
-    yield f"other sampling than {task.sampling.to_record()}; requests with {', '.join(NOT_MODELLED)}; guided decoding; stop strings"
-    yield f"prompts unlike the {len(task.prompts)} used, answers longer than {task.max_tokens} tokens, load above 32 requests at once"
+    yield f"other sampling than {task.sampling.to_record()}; {', '.join(NOT_MODELLED)}; guided decoding; stop strings"
+    yield f"prompts unlike the {len(task.prompts)} used, answers above {task.max_tokens} tokens, more than 32 requests at once"
     if not task.greedy_tokens:
         yield "greedy decoding"
     if task.draft is None:
@@ -391,14 +395,14 @@ def _not_tested(task: Task, now: Progress, gate: Gate) -> Iterator[str]:
             " compared with each other, and the bound does not count them"
         )
     if now.retokenised:
-        yield f"the ids really emitted in {now.retokenised} answers: made from text again, which may give others than were emitted"
+        yield f"the ids really emitted in {now.retokenised} answers: made from text again, they may be others"
     if not task.plan.positions:
         yield "positions in the block apart"
     yield from gate.remarks
 
 
 def _looked_up(sample: Sample, answer: Scored) -> Scored:
-    """Return the n-gram draft's law at each token: its one proposal; where it has none, the target's own law, which is no bet."""
+    """Return the n-gram draft's law at each token: its one proposal; without one the target's own law, which is no bet."""
     text, start = sample.prompt_ids + sample.token_ids, len(sample.prompt_ids)
     ids, logs, chosen = answer.ids.copy(), answer.logs.copy(), answer.chosen.copy()
     for at, proposal in enumerate(follow(text, start)):

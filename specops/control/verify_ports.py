@@ -1,4 +1,4 @@
-"""What a verification asks of servers: tokens, scores, and what they say about themselves. `engines.fidelity_endpoint` answers."""
+"""What a verification asks of servers: tokens, scores, and facts about themselves. `engines.fidelity_endpoint` answers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol

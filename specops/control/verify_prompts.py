@@ -1,4 +1,4 @@
-"""Prompts for a verification when nobody gives any: code, prose, lists, figures, dialogue and other languages, each left open."""
+"""Prompts for a verification when nobody gives any: code, prose, lists, figures, dialogue, other languages, each left open."""
 
 PROMPTS = (
     "def read_lines(path):\n    with open(path) as file:\n",

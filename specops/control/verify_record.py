@@ -58,6 +58,7 @@ def record(
     """Keep a result about a release, with the digests of the pages written, in one transaction; return the release's id.
 
     Args:
+        store: of the installation.
         release: name or id.
         result: what was found.
         files: name and SHA-256 of each report.

@@ -120,15 +120,15 @@ def law_under(scored: Scored, token: Whole, sampling: Sampling, nats: float = 0.
             filter's edge is neither known nor barred.
     """
     logs, power = np.minimum(scored.logs, 0.0), 1 / sampling.temperature
-    tail = np.maximum(1 - np.exp(logs).sum(axis=1), 0.0)
-    tail = np.where(tail < _TAIL_ROUNDING, 0.0, tail)
+    tail = np.maximum(1 - np.exp(logs).sum(axis=1), _TAIL_ROUNDING)
     high, last = logs[:, :1], np.exp(logs[:, -1])
     # the tail's tokens as in `fidelity_laws.temperature`: a guess unless the temperature is 1
     heavy = tail * np.maximum(np.minimum(last / 4, tail), FLOOR) ** (power - 1) * np.exp(-power * high[:, 0])
     weight = np.concatenate([np.exp(power * (logs - high)), heavy[:, None]], axis=1)
     most = np.concatenate([logs, np.log(np.maximum(np.minimum(last, tail), FLOOR))[:, None]], axis=1) - high  # of one token
-    kept, known, barred = _cut(weight, most * power, sampling, nats * power)
-    known[:, -1] &= power == 1.0
+    # at most: all of it as likely as the least of the top; above temperature 1 many small tokens may weigh anything
+    heaviest = tail * np.maximum(last, FLOOR) ** (power - 1) * np.exp(-power * high[:, 0]) if power >= 1 else tail + _ANY
+    kept, known, barred = _cut(weight, heaviest, most * power, sampling, nats * power)
     whole = np.where(kept, weight, 0.0)
     p = whole / whole.sum(axis=1, keepdims=True)
     at = _place(scored.ids, token)
@@ -137,7 +137,8 @@ def law_under(scored: Scored, token: Whole, sampling: Sampling, nats: float = 0.
     return Law(p=p, known=known | (weight <= 0), barred=barred & (weight > 0), chosen=own)
 
 
-_TAIL_ROUNDING = 1e-6  # sums of float32 probabilities miss 1 by as much
+_ANY = 1e30  # a weight that is not bounded
+_TAIL_ROUNDING = 1e-6  # sums of float32 probabilities miss 1 by as much; a rare token of the tail must not be proof
 
 
 def build_rows(
@@ -181,13 +182,16 @@ def build_rows(
     )  # fmt: skip
 
 
-def _cut(weight: Array, logs: Array, sampling: Sampling, nats: float) -> tuple[Mask, Mask, Mask]:
+def _cut(
+    weight: Array, tail: Array, logs: Array, sampling: Sampling, nats: float
+) -> tuple[Mask, Mask, Mask]:
     """Return what the filters keep by these numbers, what they keep whatever the rounding, and what they never keep.
 
     `weight` is relative to the largest token's; `logs` of one token at most, relative too; the last atom is all other tokens,
     of which a filter may keep a part: then it is neither kept for sure nor barred.
     """
     kept, known, barred = weight > 0, weight > 0, weight <= 0
+    known[:, -1] &= sampling.temperature == 1
     size = weight.shape[1] - 1
 
     def narrow(level: Array | float) -> None:
@@ -208,17 +212,31 @@ def _cut(weight: Array, logs: Array, sampling: Sampling, nats: float) -> tuple[M
         barred |= logs < inner - nats
         known[:, -1], kept[:, -1] = False, kept[:, -1] & ~barred[:, -1] & (k > size)
     if sampling.top_p < 1:
+        sure, maybe = _before_top_p(weight, tail, logs, known, ~barred, nats)
         share = np.where(kept, weight, 0.0)
         share /= share.sum(axis=1, keepdims=True)
-        before, shift = np.cumsum(share, axis=1) - share, 2 * nats * sampling.top_p * (1 - sampling.top_p)
-        # a guessed tail, or one cut by top_k in part, makes all shares a guess: its whole mass is room too
-        room = shift + np.where(known[:, -1:] | ~kept[:, -1:], 0.0, share[:, -1:])
-        kept &= before < sampling.top_p
-        known &= before < sampling.top_p - room
-        barred |= before >= sampling.top_p + room
+        kept &= np.cumsum(share, axis=1) - share < sampling.top_p
+        known &= maybe < sampling.top_p
+        barred |= sure >= sampling.top_p
         known[:, -1] = False
     known[:, 0], barred[:, 0], kept[:, 0] = True, False, True  # no filter cuts the most likely token
     return kept, known & ~barred, barred
+
+
+def _before_top_p(
+    weight: Array, tail: Array, logs: Array, known: Mask, possible: Mask, nats: float
+) -> tuple[Array, Array]:
+    """Return the least and the most that the mass before each token may be, when tokens shift by `nats` against each other."""
+    low, high = np.where(known, weight, 0.0), np.where(possible, weight, 0.0)
+    high[:, -1] = np.where(possible[:, -1], tail, 0.0)
+    shift, other = math.exp(nats), ~np.eye(weight.shape[1], dtype=bool)
+    ahead, first = logs[:, None, :] > logs[:, :, None] + nats, (logs[:, None, :] >= logs[:, :, None] - nats) & other
+    ahead[:, :, -1] = False  # the last atom's tokens may all be small
+    surely, rest = np.einsum("nij,nj->ni", ahead, low), np.einsum("nij,nj->ni", ~ahead, high)
+    possibly, behind = np.einsum("nij,nj->ni", first, high), np.einsum("nij,nj->ni", ~first, low)
+    least = surely / np.maximum(surely + rest * shift, FLOOR)
+    most = possibly * shift / np.maximum(possibly * shift + behind, FLOOR)
+    return least, most
 
 
 def _place(ids: Whole, token: Whole) -> Whole:

@@ -47,7 +47,7 @@ def inspect(
             f"the endpoint serves target weights {weights[0]}, the trusted path {weights[1]}; give a path with the same weights"
         )
     own = speculation(facts) if configuration is None else configuration
-    remarks = [f"under speculation vLLM refuses {' and '.join(REFUSED_WITH_SPECULATION)}: requests with them fail or go elsewhere"]
+    remarks = [f"requests with {' or '.join(REFUSED_WITH_SPECULATION)}, which vLLM refuses under speculation"]
     if own is None:
         remarks.append("the endpoint does not say how it speculates: lossy settings were not looked for")
     if not all(weights):

@@ -1,7 +1,7 @@
 """The result of a verification as a value: verdict, figures, what it holds for and what was not tested.
 
-Filled by `control.verify`, shown by the command and `report.fidelity_page`, kept as evidence. `scope` is the digest of all that the
-result depends on: engine, dtype, hardware, sampling and weights. Evidence counts while the scope is the same.
+Filled by `control.verify`, shown by the command and `report.fidelity_page`, kept as evidence. `scope` is the digest of all
+that the result depends on: engine, dtype, hardware, sampling and weights. Evidence counts while the scope is the same.
 """
 
 import math
@@ -137,7 +137,7 @@ def is_current(payload: Mapping[str, Any], scope: str) -> bool:
 
 
 def rejected_of(results: Sequence[Verification], alpha: float) -> tuple[str, ...]:
-    """Return which endpoints are not lossless, such that the false discovery rate is at most alpha; by the e-values at the end."""
+    """Return which endpoints are not lossless, with a false discovery rate of at most alpha; by the e-values at the end."""
     ends = [one.path[-1][1] if one.path else 0.0 for one in results]
     return tuple(results[at].endpoint for at in e_bh([math.exp(min(end, 700.0)) for end in ends], alpha))
 

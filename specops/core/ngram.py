@@ -1,7 +1,7 @@
 """What prompt lookup would propose at each token of a finished text, recomputed by whoever only sees the text.
 
-Called by `control.verify`; `decoding.draft.NgramDraft` is the drafting itself. Proposals behind the first of a block are the same
-lookup, as they are judged only where all before them were accepted.
+Called by `control.verify`; `decoding.draft.NgramDraft` is the drafting itself. Proposals behind the first of a block are the
+same lookup, as they are judged only where all before them were accepted.
 """
 
 from collections.abc import Iterator, Sequence

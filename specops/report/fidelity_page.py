@@ -31,7 +31,10 @@ def build(results: Sequence[Verification], path: Path, rejected: Sequence[str] =
 def render(results: Sequence[Verification], rejected: Sequence[str] = ()) -> str:
     """Return the page as HTML text. Every text of a result is escaped."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
     )
     return environment.get_template("fidelity.html.j2").render(
         results=results,
