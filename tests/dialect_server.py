@@ -31,7 +31,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._score(body["prompt"], body["prompt_logprobs"])
         if "logprobs" in body and not self.server.reports_logs:
             return self._json({"error": {"message": "logprobs is not supported"}}, 400)
-        sampling = Sampling(**{key: body[key] for key in ("temperature", "top_p", "top_k") if key in body}) if body["temperature"] else None
+        asked = {key: body[key] for key in ("temperature", "top_p", "top_k") if key in body}
+        sampling = Sampling(**asked) if body["temperature"] else None
         ask = Ask(prompt_ids=tuple(body["prompt"]), max_tokens=body["max_tokens"], seed=body["seed"], sampling=sampling)
         found = self.server.endpoint.sample([ask], 1)[0]
         rounds = [[3, size - 1] for size in found.blocks[1:]]
@@ -42,19 +43,28 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.reports_ids:
             choice["token_ids"] = list(tokens)
         event = {"choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": len(tokens)}}
-        drafted, accepted = sum(d for d, _ in rounds), sum(a for _, a in rounds)
         if rounds:
-            spec = {"num_drafts": len(rounds), "num_draft_tokens": drafted, "num_accepted_tokens": accepted}
-            event["metrics"] = {"speculative_decoding": spec | {"per_step": rounds}}
+            event["metrics"] = {
+                "speculative_decoding": {
+                    "num_spec_steps": len(rounds),
+                    "num_draft_tokens": sum(drafted for drafted, _ in rounds),
+                    "num_accepted_draft_tokens": sum(accepted for _, accepted in rounds),
+                    "acceptance_histogram": [sum(accepted == n for _, accepted in rounds) for n in range(4)],
+                    "per_step_drafted": [drafted for drafted, _ in rounds],
+                    "per_step_accepted": [accepted for _, accepted in rounds],
+                }
+            }
         raw = b"data: " + json.dumps(event).encode() + b"\n\ndata: [DONE]\n\n"
         self._send(raw, "text/event-stream", 200)
 
     def _score(self, texts, top):
         choices = []
-        for index, (text, scored) in enumerate(zip(texts, self.server.endpoint.score(list(map(tuple, texts)), top, 1), strict=True)):
+        found = self.server.endpoint.score(list(map(tuple, texts)), top, 1)
+        for index, (text, scored) in enumerate(zip(texts, found, strict=True)):
             rows = [None]
             for token, ids, logs, chosen in zip(text[1:], scored.ids, scored.logs, scored.chosen, strict=True):
-                row = {str(i): {"logprob": float(log), "rank": rank} for rank, (i, log) in enumerate(zip(ids, logs, strict=True), 1)}
+                best = enumerate(zip(ids, logs, strict=True), 1)
+                row = {str(i): {"logprob": float(log), "rank": rank} for rank, (i, log) in best}
                 row.setdefault(str(token), {"logprob": float(chosen), "rank": len(ids) + 1})
                 rows.append(row)
             choices.append({"index": index, "text": "", "prompt_logprobs": rows})
@@ -71,12 +81,16 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(raw)
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128
+    daemon_threads = True
+
+
 @contextmanager
 def served(endpoint, *, reports_ids=True, reports_logs=False):
     """Serve an endpoint on a free port; yield its URL."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server = _Server(("127.0.0.1", 0), _Handler)
     server.endpoint, server.reports_ids, server.reports_logs = endpoint, reports_ids, reports_logs
-    server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
