@@ -207,7 +207,7 @@ def verify(  # three servers, a clock, and two wires out
     now = now if saved is None else Progress.from_record(saved, task)
     watch = Watch(run_length=task.run_length, positions=task.plan.positions) if task.run_length else None
     if not (gate.lossy and task.is_gated):
-        job = _Job(task, endpoint, target, draft)
+        job = Job(task, endpoint, target, draft)
         if task.greedy_tokens and now.greedy is None:
             now = job.greedy(now)
         while not _is_over(task, now, watch):
@@ -218,10 +218,11 @@ def verify(  # three servers, a clock, and two wires out
     return _result(task, now, gate, watch, urls=(endpoint.url, target.url), facts=(facts, trusted), wall_s=clock() - began)
 
 
-class _Job:
-    """The servers and the prompts of one job; all that changes is in `Progress`."""
+class Job:
+    """The servers and the prompts of one job; all that is known of the tokens is in `Progress`."""
 
     def __init__(self, task: Task, endpoint: Endpoint, target: Endpoint, draft: Endpoint | None) -> None:
+        """Encode the prompts; the arguments are those of `verify`."""
         self._task, self._endpoint, self._target, self._draft = task, endpoint, target, draft
         self._replays: dict[str, Evidence] = {}
         self._prompts = [target.encode(text) for text in task.prompts]
@@ -233,7 +234,7 @@ class _Job:
         count = math.ceil(self._task.greedy_tokens / self._task.max_tokens)
         found = []
         for server in (self._endpoint, self._target):
-            samples = [one for one in server.sample(self._asks(0, count, None), min(count, 8)) if one.token_ids]
+            samples = [one for one in server.sample(self.asks(0, count, None), min(count, 8)) if one.token_ids]
             scored = self._score(self._target, samples)
             answers = [s.cut(len(one.prompt_ids) - 1) for s, one in zip(scored, samples, strict=True)]
             chosen = np.concatenate([_ZERO, *(one.chosen for one in answers)])
@@ -245,17 +246,17 @@ class _Job:
         """Sample, score and fold one batch of each kind."""
         task, (count, concurrency) = self._task, BATCHES[now.batches % len(BATCHES)]
         count = max(min(count, math.ceil((task.budget - now.tokens) / task.max_tokens)), 1)
-        asks = self._asks(now.asked, count, task.sampling)
+        asks = self.asks(now.asked, count, task.sampling)
         plain = asks[: math.ceil(count / PLAIN_SHARE)]
         colder = replace(task.sampling, temperature=task.sampling.temperature * MUTANT_TEMPERATURE)
         mutant = [] if now.mutant.is_fired else [replace(ask, sampling=colder) for ask in asks[:4]]
         samples = self._endpoint.sample(asks, concurrency)
         controls = self._target.sample([replace(ask, seed=ask.seed + 2**31) for ask in (*plain, *mutant)], concurrency)
-        rows, scored = self._rows(samples, concurrency)
+        rows, scored = self.rows(samples, concurrency)
         evidence, path = now.evidence.fold(rows)
-        plain_rows, _ = self._rows(controls[: len(plain)], concurrency)
+        plain_rows, _ = self.rows(controls[: len(plain)], concurrency)
         folded, _ = now.plain.fold(plain_rows)
-        fired = now.mutant.fold(self._rows(controls[len(plain) :], concurrency)[0])[0] if mutant else now.mutant
+        fired = now.mutant.fold(self.rows(controls[len(plain) :], concurrency)[0])[0] if mutant else now.mutant
         return replace(
             now,
             evidence=evidence,
@@ -272,7 +273,8 @@ class _Job:
             sensitivity=self._replayed(now.sensitivity, rows),
         ), rows
 
-    def _asks(self, start: int, count: int, sampling: Sampling | None) -> list[Ask]:
+    def asks(self, start: int, count: int, sampling: Sampling | None) -> list[Ask]:
+        """Return requests from the place `start` on: the prompts in turn, a seed each."""
         return [
             Ask(
                 prompt_ids=self._prompts[i % len(self._prompts)],
@@ -286,7 +288,7 @@ class _Job:
     def _score(self, server: Endpoint, samples: Sequence[Sample], concurrency: int = 8) -> list[Scored]:
         return server.score([one.prompt_ids + one.token_ids for one in samples], self._task.atoms, concurrency)
 
-    def _rows(self, samples: Sequence[Sample], concurrency: int) -> tuple[Rows, list[Scored]]:
+    def rows(self, samples: Sequence[Sample], concurrency: int) -> tuple[Rows, list[Scored]]:
         """Return rows of all tokens of the samples, and the trusted path's scores of each sample's answer."""
         task, samples = self._task, [one for one in samples if one.token_ids]
         if not samples:
