@@ -2,8 +2,9 @@
 
 Batches go out at mixed concurrency, so that bugs of batching can show. After each one the progress is reported and can be
 saved; a saved job resumes with the same prompts, seeds and evidence. What is concluded is left to `core.fidelity`.
-Controls: the trusted endpoint, sampled plainly, must stay quiet; the same endpoint asked at a lower temperature and judged as
-if it had not been (a real mutant, through the whole path) must be rejected. Called by `specops verify`.
+Controls: the trusted endpoint, sampled plainly, must stay quiet, over no fewer tokens than a rejection took; the same endpoint
+asked at a lower temperature and judged as if it had not been (a real mutant, through the whole path) must be rejected.
+Called by `specops verify`.
 """
 
 import itertools
@@ -24,6 +25,7 @@ from specops.core.fidelity_report import Agreement, Calibration, Verification, l
 from specops.core.fidelity_sample import Ask, Sample
 from specops.core.ngram import follow
 from specops.errors import InvalidInput
+from specops.stats.mixture import Array, Whole
 
 BATCHES = ((4, 1), (16, 8), (32, 32))
 """Requests and concurrency of consecutive batches, in turn."""
@@ -34,6 +36,7 @@ REPLAYED = (
 )  # fmt: skip
 _REPLAY_TOKENS = 6_000
 _POINTS = 12  # of the path per batch
+_OTHER_SEED = 2**31  # added for answers of the trusted path, which must not repeat the endpoint's
 _ZERO = np.zeros(0)
 
 
@@ -116,6 +119,7 @@ class Progress:
     asked: int = 0
     batches: int = 0
     tokens: int = 0
+    fired_at: int | None = None
     whole: int = 0
     path: tuple[tuple[int, float], ...] = ()
     calibration: Calibration = field(default_factory=Calibration)
@@ -211,8 +215,11 @@ def verify(  # three servers, a clock, and two wires out
         if task.greedy_tokens and now.greedy is None:
             now = job.greedy(now)
         while not _is_over(task, now, watch):
-            now, rows = job.batch(now)
-            watch = watch.fold(rows)[0] if watch else None
+            if _is_behind(now, watch):
+                now = job.catch_up(now)
+            else:
+                now, rows = job.batch(now)
+                watch = watch.fold(rows)[0] if watch else None
             save(now.to_record())
             report(now)
     return _result(task, now, gate, watch, urls=(endpoint.url, target.url), facts=(facts, trusted), wall_s=clock() - began)
@@ -251,7 +258,7 @@ class Job:
         colder = replace(task.sampling, temperature=task.sampling.temperature * MUTANT_TEMPERATURE)
         mutant = [] if now.mutant.is_fired else [replace(ask, sampling=colder) for ask in asks[:4]]
         samples = self._endpoint.sample(asks, concurrency)
-        controls = self._target.sample([replace(ask, seed=ask.seed + 2**31) for ask in (*plain, *mutant)], concurrency)
+        controls = self._target.sample([replace(ask, seed=ask.seed + _OTHER_SEED) for ask in (*plain, *mutant)], concurrency)
         rows, scored = self.rows(samples, concurrency)
         evidence, path = now.evidence.fold(rows)
         plain_rows, _ = self.rows(controls[: len(plain)], concurrency)
@@ -265,6 +272,7 @@ class Job:
             asked=now.asked + count,
             batches=now.batches + 1,
             tokens=now.tokens + len(rows.token),
+            fired_at=now.fired_at or _first(now.tokens, path, math.log(2 / task.plan.alpha)),
             whole=now.whole + int(rows.is_whole.sum()),
             path=now.path + tuple(_points(now.tokens, path)),
             calibration=now.calibration.fold(rows),
@@ -272,6 +280,13 @@ class Job:
             retokenised=now.retokenised + sum(one.is_retokenised for one in samples),
             sensitivity=self._replayed(now.sensitivity, rows),
         ), rows
+
+    def catch_up(self, now: Progress) -> Progress:
+        """Fold plain answers only: before an endpoint is blamed, the plain one must have had as many tokens to be rejected."""
+        count, concurrency = BATCHES[1]
+        asks = self.asks(now.asked, count, self._task.sampling)
+        found = self._target.sample([replace(ask, seed=ask.seed + _OTHER_SEED) for ask in asks], concurrency)
+        return replace(now, plain=now.plain.fold(self.rows(found, concurrency)[0])[0], asked=now.asked + count)
 
     def asks(self, start: int, count: int, sampling: Sampling | None) -> list[Ask]:
         """Return requests from the place `start` on: the prompts in turn, a seed each."""
@@ -327,12 +342,25 @@ class Job:
             if found.get(law) is None and seen < _REPLAY_TOKENS:
                 coins = np.random.default_rng((self._task.seed, at, seen)).random(len(rows.token))
                 self._replays[law], path = before.fold(replay(rows, law, coins))
-                hits = np.flatnonzero(path >= math.log(2 / plan.alpha))
-                found[law] = seen + int(hits[0]) + 1 if hits.size else None
+                found[law] = _first(seen, path, math.log(2 / plan.alpha))
         return found
 
 
+def _is_behind(now: Progress, watch: Watch | None) -> bool:
+    """Say whether the endpoint was rejected after more tokens than the plain one has been tested with."""
+    alarm = watch.detector.alarm_at if watch and watch.detector else None
+    needed = min(now.fired_at or now.tokens, alarm or now.tokens) if now.fired_at or alarm else 0
+    return not now.plain.is_fired and _tokens(now.plain) < needed
+
+
+def _first(start: int, path: Array, bar: float) -> int | None:
+    hits = np.flatnonzero(path >= bar)
+    return start + int(hits[0]) + 1 if hits.size else None
+
+
 def _is_over(task: Task, now: Progress, watch: Watch | None) -> bool:
+    if _is_behind(now, watch):
+        return False
     if now.tokens >= task.budget:
         return True
     if watch is not None:
@@ -419,7 +447,7 @@ def _late(scored: Scored) -> Scored:
     return Scored.join([scored.cut(0, 1), scored.cut(0, len(scored.chosen) - 1)])
 
 
-def _positions(sample: Sample) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _positions(sample: Sample) -> Whole:
     if sum(sample.blocks) != len(sample.token_ids):
         return np.full(len(sample.token_ids), -1, np.int64)
     return np.concatenate([np.arange(size, dtype=np.int64) for size in sample.blocks])
@@ -434,7 +462,7 @@ def _compare(agreement: Agreement, samples: Sequence[Sample], answers: Sequence[
     return Agreement(compared=compared, apart=apart)
 
 
-def _points(start: int, path: np.ndarray[Any, np.dtype[np.float64]]) -> Iterator[tuple[int, float]]:
+def _points(start: int, path: Array) -> Iterator[tuple[int, float]]:
     stride = max(math.ceil(len(path) / _POINTS), 1)
     places = itertools.chain(range(stride - 1, len(path), stride), [len(path) - 1] if len(path) % stride else [])
     return ((start + at + 1, float(path[at])) for at in places)

@@ -79,7 +79,9 @@ Law = Callable[[Rows], Array]
 RANKS = "rank order"  # the bet of `stats.mixture.rank_bet`; learns, so it is no law of a single row
 LEAKS: Mapping[str, float] = {"leak 0.02": 0.02, "leak 0.1": 0.1, "leak 0.3": 0.3, "always accept": 1.0}
 """Alternatives whose ratio needs only p and q of the emitted token itself, and the share of drafts let through."""
-_STAKES: Mapping[str, float] = {"leak 0.02": 8.0, "leak 0.1": 4.0, "resample from p": 4.0, "temperature 0.9": 2.0}
+_STAKES: Mapping[str, float] = {
+    "leak 0.02": 8.0, "leak 0.1": 4.0, "resample from p": 4.0, "greedy draft, soft q": 4.0, "temperature 0.9": 2.0,
+}  # fmt: skip
 """Stakes above 1: on bugs that are common and slow to show; a gross bug pays for its small stake within a few tokens."""
 
 

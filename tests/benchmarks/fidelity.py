@@ -1,7 +1,7 @@
 """The fidelity verifier on a mutated reference engine: tokens to reject, diagnosis, false alarms, peers, throughput.
 
-Power is measured end to end over HTTP: the demo pair decoded by the real loop with one rule replaced, a plain server of the same
-target as the trusted path. Levels are measured on toy models in memory, as they need hundreds of runs. Peers see the same
+Power is measured end to end over HTTP: the demo pair decoded by the real loop with one rule replaced, a plain server of the
+same target as the trusted path. Levels are measured on toy models in memory, as they need hundreds of runs. Peers see the same
 answers: MMD with a Hamming kernel (Gao et al., arXiv 2410.20247, reimplemented), a permutation chi-square on first tokens, and
 equality of texts. `SPECOPS_BENCH_RUNS` sets the runs of the power rows (default 5), a tenth of `SPECOPS_BENCH_NULLS` those of
 each non-bug (default 400 nulls).
@@ -43,8 +43,8 @@ DIAGNOSES = {
     "typical acceptance": ("typical acceptance",),
 }
 GOALS = {
-    "always accept": 20, "resample from p": 400, "greedy draft, soft q": 100, "leak 2%": 1_500, "1% TV towards the draft": 5_000,
-    "T 0.9 served as 1": 1_200, "filters only on bonus": 3_000, "previous row 10%": 150,
+    "always accept": 20, "resample from p": 400, "greedy draft, soft q": 100, "leak 2%": 1_500,
+    "1% TV towards the draft": 5_000, "T 0.9 served as 1": 1_200, "filters only on bonus": 3_000, "previous row 10%": 150,
 }  # fmt: skip
 
 

@@ -9,8 +9,9 @@ import pytest
 from specops.control.verify import Progress, Task, estimate, verify
 from specops.core.fidelity import Plan, Verdict
 from specops.core.fidelity_atoms import Sampling
+from specops.core.fidelity_sample import Sample
 from specops.errors import IncompatibleRelease, InvalidInput
-from tests.endpoints import PROMPTS, Memory, ToyDraft, always, from_target, greedy_soft, toys
+from tests.endpoints import PROMPTS, Memory, Toy, ToyDraft, always, from_target, greedy_soft, toys
 
 TARGET, DRAFT = toys()
 PLAIN, SCORER = Memory(TARGET), Memory(DRAFT.model)
@@ -97,6 +98,66 @@ def test_a_trusted_path_that_is_off_itself_is_an_error():
 
     assert found.verdict is Verdict.ERROR
     assert "plain endpoint, without speculation, is rejected too" in found.words
+
+
+class Misread(Memory):
+    """A trusted path whose scores are of another temperature than it serves: the fault that looks like a broken endpoint."""
+
+    def score(self, texts, top, concurrency):
+        """Score by logits that are too flat."""
+        flat = Toy(TARGET.config.vocab_size, 1, context=TARGET.config.max_len)
+        flat.table = TARGET.table * 0.6
+        return Memory(flat).score(texts, top, concurrency)
+
+
+def test_an_endpoint_is_not_blamed_before_the_plain_one_had_as_many_tokens():
+    """The endpoint is rejected within a batch; the plain control catches up and is rejected too: ERROR."""
+    found = verify(task(greedy_tokens=0), Memory(TARGET, DRAFT), Misread(TARGET), SCORER, clock=clock())
+
+    assert found.verdict is Verdict.ERROR
+    assert "rejected too" in found.words
+    assert "greedy decoding" in found.not_tested
+
+
+def test_a_plain_endpoint_off_its_own_argmax_is_an_error():
+    """Greedy requests that sample, on the trusted path itself."""
+    warm = Memory(TARGET, ask=lambda request: replace(request, temperature=request.temperature or 1.0))
+
+    found = verify(task(budget=600), Memory(TARGET, DRAFT), warm, SCORER, clock=clock())
+
+    assert found.verdict is Verdict.ERROR
+    assert "not its argmax" in found.words
+
+
+def test_a_surrogate_bounds_a_leak_towards_itself_only():
+    """And the limits say so."""
+    job = task(draft="surrogate", prompts=("ab", "cd", "efg"), budget=300)
+
+    found = verify(job, Memory(TARGET, DRAFT), PLAIN, SCORER, clock=clock())
+
+    assert any("towards the surrogate's law" in one for one in found.not_tested)
+
+
+def test_answers_without_tokens_are_refused():
+    """There is nothing to test, and the way out is other prompts; so is a prompt that is nothing."""
+
+    class Silent(Memory):
+        def sample(self, asks, concurrency):
+            return [Sample(prompt_ids=ask.prompt_ids, token_ids=()) for ask in asks]
+
+    with pytest.raises(InvalidInput, match="no token"):
+        run(Silent(TARGET), task(greedy_tokens=0))
+    with pytest.raises(InvalidInput, match="has no tokens"):
+        verify(task(), Memory(TARGET, DRAFT), Memory(TARGET, encode=lambda _: ()), SCORER, clock=clock())
+
+
+def test_a_prompt_of_one_token_has_no_row_before():
+    """The first row stands for it; everything else is as usual."""
+    one = Memory(TARGET, encode=lambda text: (ord(text[0]) % 24,))
+
+    found = verify(task(budget=200, greedy_tokens=0), Memory(TARGET), one, SCORER, clock=clock())
+
+    assert found.tokens >= 200
 
 
 def test_too_few_tokens_for_the_controls_are_an_error():
