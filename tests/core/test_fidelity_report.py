@@ -15,7 +15,9 @@ RESULT = Verification(
     log_e=0.5, tv_bound=0.008, tolerance=0.01, alpha=1e-3, tokens_needed=None, problems=(), findings=(), not_tested=("much",),
     sampling={"temperature": 1.0}, draft="draft", scope="s", facts={}, path=((6_000, 0.2),),
 )  # fmt: skip
-FACTS = {"version": "1", "dtype": "float32", "device": "cpu", "hardware": ["cpu", 0.5], "target": {"path": "/x", "weights_sha256": "a"}}
+FACTS = {
+    "version": "1", "dtype": "float32", "device": "cpu", "hardware": ["cpu", 0.5], "target": {"path": "/x", "weights_sha256": "a"},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
