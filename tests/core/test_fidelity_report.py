@@ -16,7 +16,8 @@ RESULT = Verification(
     sampling={"temperature": 1.0}, draft="draft", scope="s", facts={}, path=((6_000, 0.2),),
 )  # fmt: skip
 FACTS = {
-    "version": "1", "dtype": "float32", "device": "cpu", "hardware": ["cpu", 0.5], "target": {"path": "/x", "weights_sha256": "a"},
+    "version": "1", "dtype": "float32", "device": "cpu", "hardware": ["cpu", 0.5],
+    "target": {"path": "/x", "weights_sha256": "a"},
 }  # fmt: skip
 
 
