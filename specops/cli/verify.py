@@ -48,7 +48,7 @@ def verify(  # one option for each thing a job can be told
     release: Annotated[str | None, typer.Option(help="Keep the result as evidence about this release.")] = None,
     *,
     ngram: Annotated[bool, typer.Option("--ngram", help="The draft is prompt lookup: recompute it.")] = False,
-    draft_greedy: Annotated[bool, typer.Option("--draft-greedy", help="The draft proposes greedily at any T.")] = False,
+    draft_greedy: Annotated[bool, typer.Option("--draft-greedy", help="The draft is greedy at any T, if it does not tell.")] = False,
     gate: Annotated[bool, typer.Option(help="Stop at a lossy setting before any statistics.")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print JSON; progress goes to stderr.")] = False,
 ) -> int:
@@ -59,6 +59,8 @@ def verify(  # one option for each thing a job can be told
     from specops.control.verify import Task  # noqa: PLC0415
     from specops.core.fidelity import Plan  # noqa: PLC0415
     from specops.core.fidelity_atoms import Sampling  # noqa: PLC0415
+    from specops.core.fidelity_gate import speculation  # noqa: PLC0415
+    from specops.core.fidelity_report import rejected_of  # noqa: PLC0415
     from specops.engines.fidelity_endpoint import HttpEndpoint  # noqa: PLC0415
 
     if (kinds := sum(map(bool, (draft, surrogate, ngram)))) > 1:
@@ -66,6 +68,7 @@ def verify(  # one option for each thing a job can be told
     if release and len(urls) > 1:
         raise InvalidInput(f"--release with {len(urls)} endpoints; verify the endpoint of that release alone")
     servers = {url: HttpEndpoint(url) for url in (*urls, target, draft, surrogate) if url}
+    facts = [dict(servers[url].facts()) for url in (*urls, target)]
     task = Task(
         prompts=_prompts(prompts),
         plan=Plan(alpha=alpha, tolerance=tolerance, positions=positions),
@@ -74,21 +77,24 @@ def verify(  # one option for each thing a job can be told
         max_tokens=max_tokens,
         seed=seed,
         top=top,
-        dtype=dtype or _dtype([dict(servers[url].facts()) for url in (*urls, target)]),
+        dtype=dtype or _dtype(facts),
         greedy_tokens=greedy_tokens,
         draft="draft" if draft else "surrogate" if surrogate else "n-gram" if ngram else None,
-        is_draft_greedy=draft_greedy,
+        is_draft_greedy=draft_greedy or any((speculation(one) or {}).get("draft_sample_method") == "greedy" for one in facts),
         configuration=_configuration(speculative_config),
         is_gated=gate,
         run_length=run_length,
     )
     results = _run(task, urls, servers, target=target, draft=draft or surrogate, save=save)
-    _keep(results, alpha=alpha, out=out, release=release)
+    rejected = rejected_of(results, alpha)
+    _keep(results, rejected, out=out, release=release)
     if json:
         emit_json([one.to_record() for one in results])
     else:
         for one in results:
             _show(one)
+        if len(urls) > 1:
+            typer.echo(f"at a false discovery rate of {alpha:g} over all endpoints: {', '.join(rejected) or 'none'} rejected")
     return EXIT_DONE if all(one.verdict == "LOSSLESS WITHIN" for one in results) else EXIT_FAIL
 
 
@@ -123,15 +129,13 @@ def _run(
     return results
 
 
-def _keep(results: "list[Verification]", *, alpha: float, out: Path | None, release: str | None) -> None:
-    from specops.core.fidelity_report import rejected_of  # noqa: PLC0415
-
+def _keep(results: "list[Verification]", rejected: tuple[str, ...], *, out: Path | None, release: str | None) -> None:
     files = {}
     if out is not None:
         from specops.core.canonical import sha256_hex  # noqa: PLC0415
         from specops.report.fidelity_page import build  # noqa: PLC0415
 
-        build(results, out, rejected_of(results, alpha))
+        build(results, out, rejected)
         files = {out.name: sha256_hex(out.read_bytes())}
         typer.echo(f"written: {out.resolve()}", err=True)
     if release is not None:

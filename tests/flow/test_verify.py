@@ -165,7 +165,7 @@ def test_commands_speak_to_people_too(command, capsys, tmp_path):
 
     said = capsys.readouterr().out
     assert left.value.code == 1
-    for part in ("INCONCLUSIVE after", "at most 0.", "greedy, endpoint: 64 tokens, 0 beyond", "not tested: "):
+    for part in ("INCONCLUSIVE after", "at most 0.", "greedy, endpoint: 64 tokens, 0 beyond", "not tested: ", "none rejected"):
         assert part in said
     assert (tmp_path / "job-2.json").is_file()
     (tmp_path / "job-1.json").write_text("[]")
