@@ -48,7 +48,9 @@ def verify(  # one option for each thing a job can be told
     release: Annotated[str | None, typer.Option(help="Keep the result as evidence about this release.")] = None,
     *,
     ngram: Annotated[bool, typer.Option("--ngram", help="The draft is prompt lookup: recompute it.")] = False,
-    draft_greedy: Annotated[bool, typer.Option("--draft-greedy", help="The draft is greedy at any T, if it does not tell.")] = False,
+    draft_greedy: Annotated[
+        bool, typer.Option("--draft-greedy", help="The draft is greedy at any temperature, if it does not tell.")
+    ] = False,
     gate: Annotated[bool, typer.Option(help="Stop at a lossy setting before any statistics.")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print JSON; progress goes to stderr.")] = False,
 ) -> int:
