@@ -1,7 +1,7 @@
 """The fidelity verifier on a mutated reference engine: tokens to reject, diagnosis, false alarms, peers, throughput.
 
-Power is measured end to end over HTTP: the demo pair decoded by the real loop with one rule replaced, a plain server of the
-same target as the trusted path. Levels are measured on toy models in memory, as they need hundreds of runs. Peers see the same
+Power is measured end to end over HTTP: the demo pair decoded by the real loop with one rule replaced (leaks of an exact size
+and the row before: sampled token by token from the blended law), a plain server of the same target as the trusted path. Levels are measured on toy models in memory, as they need hundreds of runs. Peers see the same
 answers: MMD with a Hamming kernel (Gao et al., arXiv 2410.20247, reimplemented), a permutation chi-square on first tokens, and
 equality of texts. `SPECOPS_BENCH_RUNS` sets the runs of the power rows (default 5), a tenth of `SPECOPS_BENCH_NULLS` those of
 each non-bug (default 400 nulls).
@@ -49,7 +49,7 @@ GOALS = {
 
 
 def measure() -> Iterator[Row]:
-    """Measure everything; a few minutes."""
+    """Measure everything; about ten minutes."""
     torch.set_num_threads(1)
     yield from _power()
     yield _nulls("null, level 0.05, served and scored alike", served_dtype=torch.float64, runs=NULLS)
