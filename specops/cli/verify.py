@@ -61,7 +61,7 @@ def verify(  # one option for each thing a job can be told
     from specops.control.verify import Task  # noqa: PLC0415
     from specops.core.fidelity import Plan  # noqa: PLC0415
     from specops.core.fidelity_atoms import Sampling  # noqa: PLC0415
-    from specops.core.fidelity_gate import speculation  # noqa: PLC0415
+    from specops.core.fidelity_gate import dtype_of, speculation  # noqa: PLC0415
     from specops.core.fidelity_report import rejected_of  # noqa: PLC0415
     from specops.engines.fidelity_endpoint import HttpEndpoint  # noqa: PLC0415
 
@@ -79,7 +79,7 @@ def verify(  # one option for each thing a job can be told
         max_tokens=max_tokens,
         seed=seed,
         top=top,
-        dtype=dtype or _dtype(facts),
+        dtype=dtype or _coarsest([dtype_of(one) for one in facts]),
         greedy_tokens=greedy_tokens,
         draft="draft" if draft else "surrogate" if surrogate else "n-gram" if ngram else None,
         is_draft_greedy=draft_greedy or any((speculation(one) or {}).get("draft_sample_method") == "greedy" for one in facts),
@@ -218,8 +218,7 @@ def _configuration(text: str | None) -> dict[str, Any] | None:
     return found
 
 
-def _dtype(facts: list[dict[str, Any]]) -> str:
-    """Return the coarsest dtype that the servers name; bfloat16 where one names none."""
+def _coarsest(said: list[str | None]) -> str:
+    """Return the coarsest dtype that the servers name; bfloat16 where one names none, or one that is not known."""
     order = ("bfloat16", "float16", "float32")
-    said = [str(one.get("dtype", "bfloat16")).removeprefix("torch.") for one in facts]
-    return next((name for name in order if name in said or not set(said) <= set(order)), "bfloat16")
+    return min((one if one in order else order[0] for one in said), key=order.index)

@@ -393,13 +393,14 @@ def _result(
     elif detector is not None and detector.alarm_at is not None and verdict is not Verdict.ERROR:
         verdict, (diagnosis, position) = Verdict.NOT_LOSSLESS, detector.winner
     sampling = task.sampling.to_record()
+    asked = {"dtype": task.dtype, "configuration": task.configuration, "greedy": task.greedy_tokens > 0}
     findings = [f"lossy setting: {one}" for one in gate.lossy] + ([one] if (one := now.agreement.finding) else [])
     return Verification(
         endpoint=urls[0], target=urls[1], verdict=verdict, diagnosis=diagnosis, position=position, tokens=now.tokens,
         log_e=found.log_e, tv_bound=found.tv_bound, tolerance=task.plan.tolerance, alpha=task.plan.alpha,
         tokens_needed=found.tokens_needed, problems=problems, findings=tuple(findings),
         not_tested=tuple(_not_tested(task, now, gate)), sampling=sampling, draft=task.draft,
-        scope=scope_of(facts[0], facts[1], sampling | {"max_tokens": task.max_tokens}),
+        scope=scope_of(facts[0], facts[1], sampling | asked),
         facts={"endpoint": dict(facts[0]), "target": dict(facts[1])},
         path=now.path, laws=laws_of(now.evidence), sensitivity=now.sensitivity, calibration=now.calibration,
         ranks=now.evidence.ranks, agreement=now.agreement, greedy=now.greedy, greedy_plain=now.greedy_plain,

@@ -4,6 +4,7 @@ Called by `control.verify` with what both servers say about themselves; what the
 Source of the refused parameters: vLLM 0.32, `SamplingParams._validate_spec_decode`.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -49,7 +50,9 @@ def inspect(
     own = speculation(facts) if configuration is None else configuration
     remarks = [f"requests with {' or '.join(REFUSED_WITH_SPECULATION)}, which vLLM refuses under speculation"]
     if own is None:
-        remarks.append("the endpoint does not say how it speculates: lossy settings were not looked for")
+        remarks.append("the endpoint does not tell its speculative configuration: lossy settings were not looked for")
+    if not facts or not trusted:
+        remarks.append("a server does not describe itself: that its engine is still the same cannot be seen from the scope")
     if not all(weights):
         remarks.append("the servers do not name the digest of their weights: that both serve the same target is taken on trust")
     return Gate(lossy=lossy_settings(_method(own or {}), own or {}), remarks=tuple(remarks))
@@ -68,8 +71,18 @@ def speculation(facts: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return None
 
 
+def dtype_of(facts: Mapping[str, Any]) -> str | None:
+    """Return the dtype that a server names, without torch's prefix; None where it names none."""
+    text = facts.get("vllm_config")
+    found = re.search(r"\bdtype=torch\.(\w+)", text) if isinstance(text, str) else None
+    said = found[1] if found else facts.get("dtype")
+    return None if said is None else str(said).removeprefix("torch.")
+
+
 def _method(facts: Mapping[str, Any]) -> str | None:
-    found = (speculation(facts) or facts).get("method")
+    found, text = (speculation(facts) or facts).get("method"), facts.get("vllm_config")
+    if found is None and isinstance(text, str) and (said := re.search(r"SpeculativeConfig\(method='([^']+)'", text)):
+        found = said[1]  # vLLM prints its configuration as text, and of the speculative one only a part
     return None if found is None else str(found)
 
 

@@ -225,8 +225,16 @@ def unfiltered(share: float) -> Law:
     return law
 
 
+def noise(rows: Rows) -> Array:
+    """Return the law of an engine whose sampling is broken altogether: nearly all tokens come from outside the top."""
+    found = np.full_like(rows.p, 0.05 / max(rows.p.shape[1] - 1, 1))
+    found[:, -1] = 0.95
+    return _normal(found)
+
+
 _ALWAYS: Mapping[str, Law] = {f"temperature {value}": temperature(value) for value in (0.7, 0.9, 0.95, 1.05, 1.1)} | {
-    "greedy": lambda rows: _top(rows.p)
+    "greedy": lambda rows: _top(rows.p),
+    "noise": noise,
 }
 _WITH_DRAFT: Mapping[str, Law] = {
     **{name: leak(share) for name, share in LEAKS.items()},

@@ -16,7 +16,10 @@ from specops.core.fidelity import Evidence, GreedyFinding, Verdict
 from specops.core.fidelity_laws import Rows
 from specops.stats.multiple import e_bh
 
-_SCOPE = ("version", "torch", "device", "dtype", "attention", "method", "num_speculative_tokens", "target", "draft", "hardware")
+_SCOPE = (
+    "version", "torch", "device", "dtype", "attention", "method", "num_speculative_tokens", "target", "draft", "hardware",
+    "vllm_config",
+)  # fmt: skip
 BUCKETS = 10
 
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from specops.core.fidelity import Verdict
-from specops.core.fidelity_gate import inspect, speculation
+from specops.core.fidelity_gate import dtype_of, inspect, speculation
 from specops.core.fidelity_report import Agreement, Calibration, Verification, is_current, rejected_of, scope_of
 from specops.core.ngram import follow
+from specops.errors import IncompatibleRelease
 from tests.calibration.tokens import FINE, rows
 
 RESULT = Verification(
@@ -86,6 +87,10 @@ def test_the_gate_reads_the_words_of_both_engines():
     assert inspect(ours, {"method": None}).lossy == ()
     assert inspect(ours, {}, {"posterior_alpha": 0.3}).lossy == ("posterior_alpha: 0.3",)
     assert speculation({}) is None
+    text = {"vllm_config": "model='m', speculative_config=SpeculativeConfig(method='ngram', num=3), dtype=torch.float16, x=1"}
+    with pytest.raises(IncompatibleRelease, match="speculates itself"):
+        inspect({}, text)
+    assert [dtype_of(one) for one in (text, FACTS, {})] == ["float16", "float32", None]
     assert any("lossy settings were not looked for" in one for one in inspect({}, {}).remarks)
     assert not any("weights" in one for one in inspect(FACTS | ours, FACTS).remarks)
 
