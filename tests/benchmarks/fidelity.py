@@ -4,8 +4,8 @@ Power is measured end to end over HTTP: the demo pair decoded by the real loop w
 and the row before: sampled token by token from the blended law), a plain server of the same target as the trusted path.
 Levels are measured on toy models in memory, as they need hundreds of runs. Peers see the same answers: MMD with a Hamming
 kernel (Gao et al., arXiv 2410.20247, reimplemented), a permutation chi-square on first tokens, and equality of texts.
-`SPECOPS_BENCH_RUNS` sets the runs of the power rows (default 5), `SPECOPS_BENCH_NULLS` those of the null (default 400; a quarter
-for each non-bug, a tenth for the peers).
+`SPECOPS_BENCH_RUNS` sets the runs of the power rows (default 5), `SPECOPS_BENCH_NULLS` those of the null (default 400; a
+quarter for each non-bug, a tenth for the peers).
 """
 
 import math
