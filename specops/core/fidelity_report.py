@@ -106,8 +106,9 @@ class Verification:
     def words(self) -> str:
         """The verdict in one line."""
         where = "" if self.position is None else f", at position {self.position} in the block"
+        shown = f" (e-value {_power(self.log_e)}, {self.tokens} tokens)" if self.tokens else ", before any token"
         said = {
-            Verdict.NOT_LOSSLESS: f"NOT LOSSLESS: {self.diagnosis}{where} (e-value {_power(self.log_e)}, {self.tokens} tokens)",
+            Verdict.NOT_LOSSLESS: f"NOT LOSSLESS: {self.diagnosis}{where}{shown}",
             Verdict.LOSSLESS_WITHIN: f"LOSSLESS WITHIN {self.tolerance:g} towards the {self.draft} ({self.tokens} tokens)",
             Verdict.INCONCLUSIVE: f"INCONCLUSIVE after {self.tokens} tokens (e-value {_power(self.log_e)}); {self._needed}",
             Verdict.ERROR: "ERROR: " + "; ".join(self.problems),

@@ -141,7 +141,7 @@ def test_a_lossy_setting_is_named_and_nothing_is_sampled(command):
     code, (found,), _ = command(endpoint, options=("--speculative-config", '{"rejection_sample_method": "synthetic"}'))
 
     assert (code, endpoint.sampled) == (1, 0)
-    assert "rejection_sample_method: synthetic" in found["diagnosis"]
+    assert "rejection_sample_method: synthetic), before any token" in found["words"]
 
 
 def test_blocks_are_read_from_the_rounds_that_a_server_reports():
