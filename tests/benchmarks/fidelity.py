@@ -5,7 +5,7 @@ and the row before: sampled token by token from the blended law), a plain server
 Levels are measured on toy models in memory, as they need hundreds of runs. Peers see the same answers: MMD with a Hamming
 kernel (Gao et al., arXiv 2410.20247, reimplemented), a permutation chi-square on first tokens, and equality of texts.
 `SPECOPS_BENCH_RUNS` sets the runs of the power rows (default 5), `SPECOPS_BENCH_NULLS` those of the null (default 400; a
-quarter for each non-bug, a tenth for the peers).
+quarter for each non-bug, a tenth for the peers). `SPECOPS_BENCH_FIDELITY_URLS` names servers to verify, of a real engine.
 """
 
 import math
@@ -20,7 +20,8 @@ import numpy as np
 import tokenizers
 import torch
 
-from specops.control.verify import Job, Task
+from specops.control.verify import Job, Task, verify
+from specops.control.verify_prompts import PROMPTS
 from specops.core.fidelity import Evidence, Plan
 from specops.core.fidelity_atoms import ROUNDING, Sampling, build_rows
 from specops.decoding.draft import ModelDraft
@@ -58,6 +59,23 @@ def measure() -> Iterator[Row]:
     yield from _non_bugs()
     yield from _peers()
     yield _throughput()
+    yield _real()
+
+
+def _real() -> Row:
+    """Verify servers that somebody started, 10,000 tokens at temperature 1 and 512 greedy ones."""
+    urls = os.environ.get("SPECOPS_BENCH_FIDELITY_URLS", "")
+    row = Row(
+        check="real vLLM: verdict and cost", figure=None, unit="", goal="recorded", holds=None, against="its plain server",
+        runs=0, why="set SPECOPS_BENCH_FIDELITY_URLS to ENDPOINT,TARGET,DRAFT (plain servers of target and draft)",
+    )  # fmt: skip
+    if not urls:
+        return row
+    servers = [HttpEndpoint(url) for url in urls.split(",")]
+    task = Task(prompts=PROMPTS, budget=10_000, max_tokens=96, dtype="float32", draft="draft")
+    found = verify(task, *servers, clock=time.perf_counter)
+    greedy = f"{len(found.greedy.beyond)} of {found.greedy.tokens} greedy tokens beyond {found.greedy.tau}"
+    return replace(row, figure=found.tokens, unit="tokens", runs=1, why=f"{found.words}; {greedy}; {found.wall_s:.0f} s")
 
 
 class GreedyAsSoft:
