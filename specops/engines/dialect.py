@@ -389,7 +389,7 @@ def _number(fields: dict[str, Any], name: str, default: float, *, low: float, hi
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise Refused(f"{_shown(name)} must be a number in [{low:g}, {high:g}], got {_shown(value)}", param=name)
+        raise Refused(f"{name} must be a number in [{low:g}, {high:g}], got {_shown(value)}", param=name)
     return float(value)
 
 

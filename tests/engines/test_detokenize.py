@@ -45,3 +45,53 @@ def test_a_stop_string_is_never_sent_not_even_in_part(tokenizer, block):
 
     assert ("".join(pieces), stream.stopped_by) == ("one two ", "three")
     assert len(stream.kept) < len(ids)
+
+
+@pytest.mark.parametrize("block", [1, 3, 50])
+def test_a_stop_string_can_be_kept(tokenizer, block):
+    """The text ends right behind it, and nothing waits."""
+    ids, pieces = tokenizer.encode("one two three four").ids, []
+    stream = TextStream(decoder=tokenizer, stops=("three",), includes_stop=True)
+
+    for at in range(0, len(ids), block):
+        stream.push(ids[at : at + block])
+        pieces.append(stream.take(final=stream.stopped_by is not None))
+
+    assert ("".join(pieces), stream.stopped_by) == ("one two three", "three")
+
+
+def test_text_that_begins_no_stop_string_is_not_held_back(tokenizer):
+    """A long stop string delays only what could be its beginning."""
+    stream = TextStream(decoder=tokenizer, stops=("e" * 40,))
+
+    stream.push(tokenizer.encode("one two").ids)
+    now = stream.take(final=False)
+    stream.push(tokenizer.encode("ee").ids)
+    later = stream.take(final=False)
+
+    assert (now, later) == ("one two", "")
+    assert stream.take(final=True) == "ee"
+
+
+def test_a_stop_string_counts_where_it_ends(tokenizer):
+    """Complete within `min_tokens` it does not count; begun there and completed later it does."""
+    ids = tokenizer.encode("aabaab", add_special_tokens=False).ids
+    letters = [tokenizer.token_to_id(letter) for letter in "aabaab"]
+    assert tokenizer.decode(letters) == tokenizer.decode(ids)
+
+    early = TextStream(decoder=tokenizer, stops=("ab",), min_tokens=3)
+    across = TextStream(decoder=tokenizer, stops=("ab",), min_tokens=2)
+
+    assert (early.push(letters), early.text) == (6, "aaba")
+    assert (across.push(letters), across.text) == (3, "a")
+
+
+def test_special_tokens_can_be_shown(tokenizer):
+    """They have no text unless asked for."""
+    eos = tokenizer.token_to_id("<eos>")
+    shown, hidden = TextStream(decoder=tokenizer, skips_special=False), TextStream(decoder=tokenizer)
+
+    for stream in (shown, hidden):
+        stream.push([eos])
+
+    assert (shown.take(final=True), hidden.take(final=True)) == ("<eos>", "")
