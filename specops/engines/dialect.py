@@ -115,7 +115,7 @@ def parse(body: object, *, is_chat: bool, reader: Reader) -> Call:
     """
     fields, limits = fields_of(body), reader.limits
     if fields.get("model") not in (None, "", limits.model_name):
-        raise Refused(f"The model `{fields['model']}` does not exist.", status=404, kind="NotFoundError", param="model")
+        raise Refused(f"The model {_shown(fields['model'], quote='`')} does not exist.", status=404, kind="NotFoundError", param="model")
     for name, neutral in _NEUTRAL.items():
         value = fields.get(name)
         if value is not None and not any(type(value) is type(other) and value == other for other in neutral):
@@ -409,7 +409,7 @@ def _flag(fields: dict[str, Any], name: str, *, default: bool = False) -> bool:
     return default if value is None else value
 
 
-def _shown(value: object) -> str:
+def _shown(value: object, *, quote: str = "") -> str:
     """Return a value for a message, not the megabytes that a client may have sent."""
-    text = repr(value)
+    text = f"{quote}{value}{quote}" if quote else repr(value)
     return text if len(text) <= 80 else text[:77] + "..."  # noqa: PLR2004

@@ -61,7 +61,7 @@ async def _guard(request: web.Request, handler: Callable[[web.Request], Awaitabl
     except web.HTTPException as exc:
         message = f"{exc.reason}: {request.method} {path}"
         response = _refused(Refused(message, status=exc.status, kind=exc.reason.replace(" ", "")))
-    except Exception as exc:
+    except Exception as exc:  # noqa: BLE001  # one broken request must not end the others; it is logged
         response = _refused(_refusal(exc))
     if path not in _UNCOUNTED:
         method = request.method if request.method in {"GET", "POST"} else "other"

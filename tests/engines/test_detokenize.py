@@ -1,6 +1,8 @@
 """Text streams: whole characters, stop strings, the same text however the tokens are cut."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from specops.engines.detokenize import TextStream
 
@@ -95,3 +97,38 @@ def test_special_tokens_can_be_shown(tokenizer):
         stream.push([eos])
 
     assert (shown.take(final=True), hidden.take(final=True)) == ("<eos>", "")
+
+
+class Pieces:
+    """A decoder whose token ids index a list of texts, some of several letters."""
+
+    texts = ("a", "b", "ab", "ba", "aab", "")
+
+    def decode(self, ids, *, skip_special_tokens=True):
+        """Join the texts."""
+        return "".join(self.texts[i] for i in ids)
+
+
+@given(
+    blocks=st.lists(st.lists(st.integers(0, 5), max_size=4), max_size=8),
+    stops=st.lists(st.text("ab", min_size=1, max_size=4), max_size=3).map(tuple),
+    includes=st.booleans(),
+)
+def test_a_stream_says_what_one_look_at_the_text_says(blocks, stops, includes):
+    """Pieces join to the text up to the first token that completes a stop string, cut at the earliest; tokens end there."""
+    tokens = [token for block in blocks for token in block]
+    stream, pieces = TextStream(decoder=Pieces(), stops=stops, includes_stop=includes), []
+
+    for block in blocks:
+        stream.push(block)
+        pieces.append(stream.take(final=False))
+    pieces.append(stream.take(final=True))
+
+    text, kept = "", 0
+    for kept, token in enumerate(tokens, start=1):  # noqa: B007  # how far it got
+        text += Pieces.texts[token]
+        if found := [(text.index(stop), stop) for stop in stops if stop in text]:
+            at, stop = min(found)
+            text = text[: at + (len(stop) if includes else 0)]
+            break
+    assert ("".join(pieces), len(stream.kept)) == (text, kept)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from specops.core.outcome import Acceptance, Finish
 from specops.decoding.request import TokenLogprob
@@ -225,3 +227,40 @@ def test_detailed_metrics_list_every_round():
     assert (detailed["per_step_drafted"], detailed["per_step_accepted"]) == ([3, 2], [1, 2])
     assert summary == detailed | {"per_step_drafted": None, "per_step_accepted": None}
     assert usage_of(prompt_tokens=2, completion_tokens=3)["total_tokens"] == 5
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=6) | st.just("long" * 999),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+NAMES = (
+    "prompt", "messages", "model", "max_tokens", "max_completion_tokens", "min_tokens", "temperature", "top_p", "top_k",
+    "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "seed", "n", "stop",
+    "stop_token_ids", "stream", "stream_options", "logprobs", "top_logprobs", "prompt_logprobs", "echo", "truncate_prompt_tokens", "chat_template_kwargs",
+    "add_generation_prompt", "continue_final_message", "tools", "best_of", "return_token_ids", "skip_special_tokens",
+)  # fmt: skip
+VALID = st.fixed_dictionaries(
+    {"prompt": st.just("x"), "messages": st.just([{"role": "user", "content": "x"}])},
+    optional={name: JSON for name in NAMES if name not in {"prompt", "messages"}},
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(body=JSON | st.dictionaries(st.sampled_from(NAMES), JSON, max_size=4) | VALID, is_chat=st.booleans())
+def test_any_json_is_a_call_or_a_refusal_with_a_short_message(reader, body, is_chat):
+    """No value that a client can send ends in another error, and none is sent back at length."""
+    try:
+        call = parse(body, is_chat=is_chat, reader=reader)
+    except Refused as exc:
+        refused, call = exc, None
+
+    if call is None:
+        assert refused.status in {400, 404}
+        assert len(str(refused)) < 400
+        return
+    for index in range(call.choices):
+        request = call.request(index, drawn_seed=1)
+        assert 0 < len(request.prompt_ids) < len(request.prompt_ids) + request.max_tokens <= LIMITS.max_model_len
+        assert 0 <= request.temperature <= 2
+        assert request.min_tokens <= request.max_tokens
