@@ -115,7 +115,8 @@ def parse(body: object, *, is_chat: bool, reader: Reader) -> Call:
     """
     fields, limits = fields_of(body), reader.limits
     if fields.get("model") not in (None, "", limits.model_name):
-        raise Refused(f"The model {_shown(fields['model'], quote='`')} does not exist.", status=404, kind="NotFoundError", param="model")
+        asked_for = _shown(fields["model"], quote="`")
+        raise Refused(f"The model {asked_for} does not exist.", status=404, kind="NotFoundError", param="model")
     for name, neutral in _NEUTRAL.items():
         value = fields.get(name)
         if value is not None and not any(type(value) is type(other) and value == other for other in neutral):
@@ -131,6 +132,8 @@ def parse(body: object, *, is_chat: bool, reader: Reader) -> Call:
     common = _sampling(fields, limits)
     requests = []
     for ids in prompts_of(fields, is_chat=is_chat, reader=reader):
+        if not ids:
+            raise Refused("The decoder prompt cannot be empty", param="prompt")
         asked = 1 if is_silent else _max_tokens(fields, len(ids), is_chat=is_chat, limits=limits)
         if common["min_tokens"] > asked:
             got = common["min_tokens"]
@@ -173,7 +176,7 @@ def prompts_of(fields: dict[str, Any], *, is_chat: bool, reader: Reader) -> Iter
     """Yield the token ids of each prompt of a body: the messages of a chat, a text, token ids, or a list of either.
 
     Raises:
-        Refused: there is none, it is empty, or it has unknown tokens.
+        Refused: there is none, or it has unknown tokens.
     """
     prompt, special = fields.get("prompt"), _flag(fields, "add_special_tokens", default=True)
     if is_chat:
@@ -189,8 +192,6 @@ def prompts_of(fields: dict[str, Any], *, is_chat: bool, reader: Reader) -> Iter
         ids = _encoded(one, reader, special=special)
         if kept is not None:
             ids = ids[len(ids) - min(len(ids), reader.limits.max_model_len - 1 if kept == -1 else kept) :]
-        if not ids:
-            raise Refused("The decoder prompt cannot be empty", param="prompt")
         yield tuple(ids)
 
 

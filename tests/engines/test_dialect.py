@@ -237,7 +237,8 @@ JSON = st.recursive(
 NAMES = (
     "prompt", "messages", "model", "max_tokens", "max_completion_tokens", "min_tokens", "temperature", "top_p", "top_k",
     "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "seed", "n", "stop",
-    "stop_token_ids", "stream", "stream_options", "logprobs", "top_logprobs", "prompt_logprobs", "echo", "truncate_prompt_tokens", "chat_template_kwargs",
+    "stop_token_ids", "stream", "stream_options", "logprobs",
+    "top_logprobs", "prompt_logprobs", "echo", "truncate_prompt_tokens", "chat_template_kwargs",
     "add_generation_prompt", "continue_final_message", "tools", "best_of", "return_token_ids", "skip_special_tokens",
 )  # fmt: skip
 VALID = st.fixed_dictionaries(

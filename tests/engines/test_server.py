@@ -340,6 +340,7 @@ def test_tokenize_and_back(plain):
 
     assert json.loads(text)["prompt"] == "def add(a)"
     assert post(plain, "/tokenize", {"prompt": 5})[0] == 400
+    assert plain.tokenize("") == []
 
 
 def test_a_busy_port_is_one_line_with_the_way_out():
@@ -435,7 +436,7 @@ def test_a_reader_that_never_reads_does_not_stop_the_others(make_server, pair):
     """Its answers wait in its own buffer; a second client is served meanwhile."""
     client, _ = make_server(model=pair[0])
     at = urllib.parse.urlsplit(client.base_url)
-    fields = {"prompt": ["def"] * 16, "max_tokens": 200, "ignore_eos": True, "stream": True, "return_token_ids": True}
+    fields = {"prompt": ["def"] * 7, "max_tokens": 250, "ignore_eos": True, "stream": True, "logprobs": 5}
     body = json.dumps(fields).encode()
 
     with socket.create_connection((at.hostname, at.port)) as sock:
