@@ -148,7 +148,7 @@ def test_unknown_names_are_ignored(reader):
 def test_completion_log_probabilities_have_the_shape_of_vllm(reader):
     """The token first, then as many of the likeliest as were asked for; offsets count characters; no infinity in JSON."""
     call = parse({"prompt": "x", "logprobs": 2}, is_chat=False, reader=reader)
-    entries = (scored(5, -0.5, 1, (5, -0.5), (6, -1.0)), scored(9, float("-inf"), 40, (7, -0.1), (8, -2.0)))
+    entries = (scored(5, -0.5, 1, (5, -0.5), (6, -1.0), (7, -4.0)), scored(9, float("-inf"), 40, (7, -0.1), (8, -2.0)))
     delta = Delta(text="ab", token_ids=(5, 9), logprobs=entries)
 
     body = shape(call).chunk(0, delta, is_first=False, offset=4)["choices"][0]["logprobs"]

@@ -114,5 +114,9 @@ def test_log_probabilities_of_completions_and_chats_agree(client):
     assert [entry.logprob for entry in chat] == pytest.approx(whole.token_logprobs, abs=1e-4)
     assert [entry.token for entry in chat] == [entry.token for entry in streamed] == whole.tokens
     assert all(len(entry.top_logprobs) == 3 and entry.top_logprobs[0].token == entry.token for entry in chat)
+    said = 0
+    for chunk in client.completions.create(prompt="user: def add\nassistant:", logprobs=3, stream=True, **GREEDY):
+        assert chunk.choices[0].logprobs.text_offset[0] == said
+        said += len(chunk.choices[0].text)
     assert whole.text_offset[0] == 0
     assert whole.text_offset[1:] == list(itertools.accumulate(len(token) for token in whole.tokens))[:-1]
