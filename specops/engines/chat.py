@@ -72,7 +72,7 @@ class ChatTemplate:
         try:
             text = self.template.render({**(variables or {}), **self.special, **own})
         except Exception as exc:  # a template is a program: it may fail in any way
-            raise InvalidInput(f"chat template: {exc}; change the messages") from exc
+            raise InvalidInput(f"chat template: {str(exc)[:200]}; change the messages") from exc
         if not continues:
             return text
         last = str(messages[-1]["content"]).strip()

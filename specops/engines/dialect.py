@@ -115,7 +115,8 @@ def parse(body: object, *, is_chat: bool, reader: Reader) -> Call:
     """
     fields, limits = fields_of(body), reader.limits
     if fields.get("model") not in (None, "", limits.model_name):
-        raise Refused(f"The model `{fields['model']}` does not exist.", status=404, kind="NotFoundError", param="model")
+        asked_for = _shown(fields["model"], quote="`")
+        raise Refused(f"The model {asked_for} does not exist.", status=404, kind="NotFoundError", param="model")
     for name, neutral in _NEUTRAL.items():
         value = fields.get(name)
         if value is not None and not any(type(value) is type(other) and value == other for other in neutral):
@@ -131,6 +132,8 @@ def parse(body: object, *, is_chat: bool, reader: Reader) -> Call:
     common = _sampling(fields, limits)
     requests = []
     for ids in prompts_of(fields, is_chat=is_chat, reader=reader):
+        if not ids:
+            raise Refused("The decoder prompt cannot be empty", param="prompt")
         asked = 1 if is_silent else _max_tokens(fields, len(ids), is_chat=is_chat, limits=limits)
         if common["min_tokens"] > asked:
             got = common["min_tokens"]
@@ -173,7 +176,7 @@ def prompts_of(fields: dict[str, Any], *, is_chat: bool, reader: Reader) -> Iter
     """Yield the token ids of each prompt of a body: the messages of a chat, a text, token ids, or a list of either.
 
     Raises:
-        Refused: there is none, it is empty, or it has unknown tokens.
+        Refused: there is none, or it has unknown tokens.
     """
     prompt, special = fields.get("prompt"), _flag(fields, "add_special_tokens", default=True)
     if is_chat:
@@ -189,8 +192,6 @@ def prompts_of(fields: dict[str, Any], *, is_chat: bool, reader: Reader) -> Iter
         ids = _encoded(one, reader, special=special)
         if kept is not None:
             ids = ids[len(ids) - min(len(ids), reader.limits.max_model_len - 1 if kept == -1 else kept) :]
-        if not ids:
-            raise Refused("The decoder prompt cannot be empty", param="prompt")
         yield tuple(ids)
 
 
@@ -389,7 +390,7 @@ def _number(fields: dict[str, Any], name: str, default: float, *, low: float, hi
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise Refused(f"{_shown(name)} must be a number in [{low:g}, {high:g}], got {_shown(value)}", param=name)
+        raise Refused(f"{name} must be a number in [{low:g}, {high:g}], got {_shown(value)}", param=name)
     return float(value)
 
 
@@ -409,7 +410,7 @@ def _flag(fields: dict[str, Any], name: str, *, default: bool = False) -> bool:
     return default if value is None else value
 
 
-def _shown(value: object) -> str:
+def _shown(value: object, *, quote: str = "") -> str:
     """Return a value for a message, not the megabytes that a client may have sent."""
-    text = repr(value)
+    text = f"{quote}{value}{quote}" if quote else repr(value)
     return text if len(text) <= 80 else text[:77] + "..."  # noqa: PLR2004

@@ -56,14 +56,13 @@ async def _guard(request: web.Request, handler: Callable[[web.Request], Awaitabl
     path = "none" if route is None else route.canonical
     try:
         response = await handler(request)
-    except Refused as refused:
-        response = _refused(refused)
+    except ConnectionError:  # nobody is there to be told
+        raise
     except web.HTTPException as exc:
         message = f"{exc.reason}: {request.method} {path}"
         response = _refused(Refused(message, status=exc.status, kind=exc.reason.replace(" ", "")))
-    except Exception:
-        logging.getLogger(__name__).exception("request to %s failed", path)
-        response = _refused(Refused("the server failed on this request", status=500, kind="InternalServerError"))
+    except Exception as exc:  # noqa: BLE001  # one broken request must not end the others; it is logged
+        response = _refused(_refusal(exc))
     if path not in _UNCOUNTED:
         method = request.method if request.method in {"GET", "POST"} else "other"
         request.app[ENGINE].metrics.count_http(handler=path, method=method, status=response.status)
@@ -127,6 +126,14 @@ async def _body(request: web.Request) -> object:
         return json.loads(await request.read())
     except (ValueError, RecursionError) as exc:
         raise Refused(f"request body is not JSON: {exc}") from exc
+
+
+def _refusal(exc: Exception) -> Refused:
+    """Return what a client is told of an error; one that is not meant for it goes to the log."""
+    if isinstance(exc, Refused):
+        return exc
+    logging.getLogger(__name__).error("a request failed", exc_info=exc)
+    return Refused("the server failed on this request; its log says more", status=500, kind="InternalServerError")
 
 
 def _refused(refused: Refused) -> web.Response:
@@ -247,12 +254,12 @@ async def _stream(request: web.Request, exchange: _Exchange, shape: Shape) -> we
             await response.write(_event(body))
         if exchange.call.include_usage:
             await response.write(_event(shape.last(**exchange.ending())))
-    except Refused as refused:
-        if not response.prepared:
-            raise
-        await response.write(_event(refused.body()))
     except ConnectionError:  # the client left between two chunks; the caller cancels
         return response
+    except Exception as exc:
+        if not response.prepared:
+            raise
+        await response.write(_event(_refusal(exc).body()))
     await response.write(b"data: [DONE]\n\n")
     await response.write_eof()
     return response
