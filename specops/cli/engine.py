@@ -23,6 +23,10 @@ def serve(
     num_speculative_tokens: Annotated[int, typer.Option("--num-speculative-tokens", "-k", help="Draft tokens per round.")] = 0,
     threads: Annotated[int, typer.Option(help="CPU threads.")] = 1,
     max_running: Annotated[int, typer.Option(help="Requests decoded side by side.")] = 8,
+    max_waiting: Annotated[int, typer.Option(help="Requests that may wait for a place; more are answered 503.")] = 256,
+    per_request_spec_decode_metrics: Annotated[
+        str, typer.Option(help="What an answer reports of its rounds: none, summary or detailed.")
+    ] = "summary",
 ) -> None:
     """Serve until SIGTERM; running requests are finished first."""
     from specops.engines.config import ServerConfig  # noqa: PLC0415
@@ -39,6 +43,8 @@ def serve(
             num_speculative_tokens=num_speculative_tokens,
             threads=threads,
             max_running=max_running,
+            max_waiting=max_waiting,
+            per_request_spec_decode_metrics=per_request_spec_decode_metrics,
         )
     )
 

@@ -22,6 +22,7 @@ from specops.cli import (  # noqa: F401  # each adds its commands to `lineage`
     rollout,
     samples,
     serve,
+    verify,
 )
 from specops.errors import EXIT_DONE, EXIT_USAGE, EXTRA_OF, MissingExtra, SpecopsError, exit_code
 
@@ -44,6 +45,7 @@ app = typer.Typer(
 app.command("quickstart")(demo.quickstart)
 app.command("up")(serve.up)
 app.command("doctor")(serve.doctor)
+app.command("verify")(verify.verify)
 app.add_typer(engine.app, name="engine")
 app.add_typer(serve.gateway_app, name="gateway")
 app.add_typer(serve.control_app, name="control")

@@ -1,24 +1,27 @@
 """Clients of any server that speaks vLLM's dialect: a synchronous one (standard library) and an asynchronous one (aiohttp).
 
 Completions are always streamed, because only a stream shows the time to the first token. Times are taken at this side of the
-socket. Called by preflight, the offline evaluation and readiness checks; the gateway does not use it, it forwards bytes.
+socket. Called by preflight, the offline evaluation, the fidelity test and readiness checks; the gateway does not use it, it
+forwards bytes.
 """
 
 import http.client
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 from specops.core.outcome import Acceptance, Finish, acceptance_of
+from specops.decoding.request import TokenLogprob
 from specops.errors import EngineUnavailable, InvalidInput
 
 if TYPE_CHECKING:
     import aiohttp
 
 DONE = b"[DONE]"
+ID_PREFIX = "token_id:"  # how the dialect names a token when `return_tokens_as_token_ids` is set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +29,9 @@ class Completion:
     """One answer. Times in seconds from the moment the request was sent; `ttft_s` is None when no token came.
 
     `token_ids` is empty unless the request asked for them; `acceptance` is None when the server reported nothing, or no round
-    with drafts (no data is not zero).
+    with drafts (no data is not zero). `logprobs` and `top_logprobs` have an entry per token if the request set `logprobs`:
+    natural logarithms under the target's raw law, and the likeliest (id, logprob) pairs, falling. `per_round` has (drafted,
+    accepted) of every round with drafts if the server reports them in detail.
     """
 
     text: str
@@ -37,6 +42,9 @@ class Completion:
     prompt_tokens: int
     completion_tokens: int
     acceptance: Acceptance | None
+    logprobs: tuple[float, ...] = ()
+    top_logprobs: tuple[tuple[tuple[int, float], ...], ...] = ()
+    per_round: tuple[tuple[int, int], ...] = ()
 
     @property
     def tpot_s(self) -> float | None:
@@ -60,6 +68,9 @@ class StreamReader:
     _last_s: float | None = None
     _usage: dict[str, Any] = field(default_factory=dict)
     _acceptance: Acceptance | None = None
+    _logprobs: list[float] = field(default_factory=list)
+    _top: list[tuple[tuple[int, float], ...]] = field(default_factory=list)
+    _per_round: tuple[tuple[int, int], ...] = ()
 
     def feed(self, line: bytes) -> None:
         """Take one line of the stream, with or without its end.
@@ -89,8 +100,19 @@ class StreamReader:
             self._ids.extend(choice.get("token_ids") or ())
             if choice.get("finish_reason"):
                 self._finish = Finish(choice["finish_reason"])
+            if "text" in choice and choice.get("logprobs"):
+                self._take_logprobs(choice["logprobs"])
         self._usage = event.get("usage") or self._usage
-        self._acceptance = acceptance_of(event.get("metrics")) or self._acceptance
+        metrics = event.get("metrics")
+        self._acceptance = acceptance_of(metrics) or self._acceptance
+        if self._acceptance is not None and metrics and (accepted := metrics["speculative_decoding"].get("per_step_accepted")):
+            self._per_round = tuple(zip(metrics["speculative_decoding"]["per_step_drafted"], accepted, strict=True))
+
+    def _take_logprobs(self, logprobs: dict[str, Any]) -> None:
+        self._logprobs += [float(value) for value in logprobs["token_logprobs"]]
+        for top in logprobs["top_logprobs"] or ():
+            pairs = [(int(name.removeprefix(ID_PREFIX)), float(value)) for name, value in (top or {}).items()]
+            self._top.append(tuple(sorted(pairs, key=lambda pair: -pair[1])))
 
     def completion(self) -> Completion:
         """Return the answer.
@@ -109,13 +131,48 @@ class StreamReader:
             prompt_tokens=int(self._usage.get("prompt_tokens", 0)),
             completion_tokens=int(self._usage.get("completion_tokens", len(self._ids))),
             acceptance=self._acceptance,
+            logprobs=tuple(self._logprobs),
+            top_logprobs=tuple(self._top),
+            per_round=self._per_round,
         )
 
 
 def completion_body(prompt: str | list[int], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the body of a streamed completion that reports usage, speculation and token ids."""
     fixed = {"prompt": prompt, "stream": True, "stream_options": {"include_usage": True}}
+    if options.get("logprobs") is not None:
+        fixed["return_tokens_as_token_ids"] = True  # ids, because texts of two tokens can be equal
     return {"temperature": 0.0, "max_tokens": 64, "return_token_ids": True, **options, **fixed}
+
+
+def score_body(sequences: Sequence[Sequence[int]], top: int, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body that asks for the log probabilities of given tokens; it generates one token, which is thrown away."""
+    fixed = {"prompt": [list(ids) for ids in sequences], "prompt_logprobs": top, "max_tokens": 1}
+    return {"temperature": 0.0, **options, **fixed}
+
+
+def read_scores(body: Mapping[str, Any], sequences: Sequence[Sequence[int]], top: int) -> list[tuple[TokenLogprob, ...]]:
+    """Read `prompt_logprobs` of an answer: per sequence one entry for each token after its first.
+
+    Raises:
+        EngineUnavailable: the answer is not vLLM's dialect, or it skips a token.
+    """
+    try:
+        choices = sorted(body["choices"], key=lambda choice: int(choice["index"]))
+        return [
+            tuple(_scored(token, entry, top) for token, entry in zip(ids[1:], choice["prompt_logprobs"][1:], strict=True))
+            for ids, choice in zip(sequences, choices, strict=True)
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise EngineUnavailable(f"the server's prompt_logprobs cannot be read: {exc!r}; is prompt_logprobs supported?") from exc
+
+
+def _scored(token: int, entry: Mapping[str, Mapping[str, Any]], top: int) -> TokenLogprob:
+    own = entry[str(token)]
+    ranked = sorted(entry.items(), key=lambda item: (int(item[1]["rank"]), -float(item[1]["logprob"])))
+    best = ranked if top < 0 else ranked[:top]
+    pairs = tuple((int(name), float(value["logprob"])) for name, value in best)
+    return TokenLogprob(token=token, logprob=float(own["logprob"]), rank=int(own["rank"]), top=pairs)
 
 
 def _refusal(url: str, status: int, raw: bytes) -> EngineUnavailable | InvalidInput:
@@ -191,6 +248,33 @@ class EngineClient:
         result = self._call("POST", "/v1/completions", completion_body(prompt, options), read)
         assert isinstance(result, Completion)
         return result
+
+    def score(
+        self, sequences: Sequence[Sequence[int]], *, top: int = 0, batch: int = 8, **options: Any  # noqa: ANN401
+    ) -> list[tuple[TokenLogprob, ...]]:
+        """Ask what the served model says of given tokens (prompt plus answer, say), without generating.
+
+        Point it at a server that does not speculate: some servers report wrong `prompt_logprobs` while they do.
+
+        Args:
+            sequences: token ids, at least two each; each must leave room for one more token in the model's context.
+            top: also report this many likeliest tokens per position; -1 reports the vocabulary (a server may limit it).
+            batch: sequences per HTTP request.
+            options: further parameters of the dialect, such as `model`.
+
+        Returns:
+            Per sequence, one entry for each token after the first: natural logarithm under the raw law, rank, likeliest.
+
+        Raises:
+            InvalidInput: the server refused the request (HTTP 4xx).
+            EngineUnavailable: it is not there, failed, or its answer cannot be read.
+        """
+        scores: list[tuple[TokenLogprob, ...]] = []
+        for at in range(0, len(sequences), batch):
+            part = sequences[at : at + batch]
+            body = self._json("POST", "/v1/completions", score_body(part, top, options))
+            scores += read_scores(body, part, top)
+        return scores
 
     def _json(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         raw = self._call(method, path, body, lambda answer: answer.read())

@@ -7,6 +7,7 @@ from typing import Any, Self
 from specops.errors import InvalidInput
 
 METHODS = ("draft_model", "ngram")
+REPORTS = ("none", "summary", "detailed")
 MAX_SPECULATIVE_TOKENS = 128  # vLLM's MAX_SPEC_LEN
 
 
@@ -16,7 +17,8 @@ class ServerConfig:
 
     `port` 0 takes a free port. `weights_digest` and `draft_weights_digest` are what the operator expects (see
     `engines.weights.weights_digest`); other weights on disk refuse the start. `ngram_max` and `ngram_min` are the prompt lookup
-    sizes of method ngram. `drain_s` bounds how long running requests may finish after SIGTERM.
+    sizes of method ngram. `per_request_spec_decode_metrics` is how much of its rounds an answer reports: none, a summary, or
+    detailed with every round (vLLM's flag). `drain_s` bounds how long running requests may finish after SIGTERM.
     """
 
     model: Path
@@ -32,6 +34,7 @@ class ServerConfig:
     threads: int = 1
     max_running: int = 8
     max_waiting: int = 256
+    per_request_spec_decode_metrics: str = "summary"
     drain_s: float = 30.0
     weights_digest: str | None = None
     draft_weights_digest: str | None = None
@@ -46,6 +49,9 @@ class ServerConfig:
                 raise InvalidInput(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.max_waiting < 0 or self.drain_s < 0:
             raise InvalidInput(f"max_waiting and drain_s must not be negative, got {self.max_waiting} and {self.drain_s}")
+        if self.per_request_spec_decode_metrics not in REPORTS:
+            got, known = self.per_request_spec_decode_metrics, ", ".join(REPORTS)
+            raise InvalidInput(f"per_request_spec_decode_metrics must be one of {known}, got {got!r}")
         if not 1 <= self.ngram_min <= self.ngram_max:
             raise InvalidInput(f"n-gram sizes must hold 1 <= min <= max, got min {self.ngram_min}, max {self.ngram_max}")
 

@@ -24,6 +24,10 @@ class TextStream:
     """Text of one growing answer.
 
     Attributes:
+        stops: strings that end the answer.
+        includes_stop: the stop string is part of the text.
+        min_tokens: no stop string that is complete within this many tokens counts.
+        skips_special: special tokens have no text.
         text: everything decoded so far, cut at a stop string.
         kept: token ids kept, the one that completed a stop string included.
         stopped_by: the stop string that was found.
@@ -31,6 +35,9 @@ class TextStream:
 
     decoder: Decoder
     stops: tuple[str, ...] = ()
+    includes_stop: bool = False
+    min_tokens: int = 0
+    skips_special: bool = True
     text: str = ""
     kept: list[int] = field(default_factory=list)
     stopped_by: str | None = None
@@ -52,25 +59,37 @@ class TextStream:
         """Return the text that is safe to send and was not sent before; everything when `final`."""
         if final and self.stopped_by is None:
             self._decode(final=True)
-        held_back = 0 if final else max((len(stop) for stop in self.stops), default=1) - 1
-        end = max(self._sent, len(self.text) - held_back)
+        end = len(self.text) - (0 if final or self.includes_stop else self._doubtful())
         piece, self._sent = self.text[self._sent : end], end
         return piece
 
+    def _doubtful(self) -> int:
+        """Return the length of the longest end of the text that begins a stop string; it was not sent before."""
+        tails = (self.text[at:] for at in range(max(self._sent, len(self.text) - self._longest() + 1), len(self.text)))
+        return next((len(tail) for tail in tails if any(stop.startswith(tail) for stop in self.stops)), 0)
+
+    def _longest(self) -> int:
+        return max((len(stop) for stop in self.stops), default=1)
+
     def _decode(self, *, final: bool) -> None:
-        shown = self.decoder.decode(self.kept[self._start : self._read], skip_special_tokens=True)
-        whole = self.decoder.decode(self.kept[self._start :], skip_special_tokens=True)
+        shown = self._show(self.kept[self._start : self._read])
+        whole = self._show(self.kept[self._start :])
         if not final and whole.endswith(UNFINISHED):
             return
         if len(whole) > len(shown):
             self._extend(whole[len(shown) :])
         self._start, self._read = self._read, len(self.kept)
 
+    def _show(self, ids: Sequence[int]) -> str:
+        return self.decoder.decode(ids, skip_special_tokens=self.skips_special)
+
     def _extend(self, piece: str) -> None:
-        longest = max((len(stop) for stop in self.stops), default=0)
-        begin = max(0, len(self.text) - longest + 1)
+        before = len(self.text)
         self.text += piece
-        found = [(at, stop) for stop in self.stops if (at := self.text.find(stop, begin)) >= 0]
+        if len(self.kept) <= self.min_tokens:
+            return
+        # A stop string counts where its last character is new.
+        found = [(at, stop) for stop in self.stops if (at := self.text.find(stop, max(0, before - len(stop) + 1))) >= 0]
         if found:
             at, self.stopped_by = min(found)
-            self.text = self.text[:at]
+            self.text = self.text[: at + (len(self.stopped_by) if self.includes_stop else 0)]

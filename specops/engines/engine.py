@@ -7,7 +7,7 @@ Called by `engines.server`. What a server says about itself (`facts`) is read fr
 import importlib.metadata
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,11 @@ from specops.core.outcome import Acceptance, Finish
 from specops.decoding.draft import Draft, ModelDraft, NgramDraft
 from specops.decoding.loop import Request, Step, generate
 from specops.decoding.model import Model, load_model
+from specops.engines.answers import Delta, Timing
+from specops.engines.chat import read_chat_template
 from specops.engines.config import ServerConfig
 from specops.engines.detokenize import TextStream
-from specops.engines.dialect import Call, Delta, Limits, Timing
+from specops.engines.dialect import Call, Limits
 from specops.engines.exposition import EngineMetrics
 from specops.engines.preflight import check_folders, refuse
 from specops.engines.scheduler import Job, Scheduler
@@ -37,15 +39,18 @@ class Answer:
     `deliver` is called in the worker thread with every `Delta`; after the last one, or an error, or None, nothing more comes.
     """
 
-    def __init__(self, engine: "Engine", call: Call, deliver: Callable[[Event], None]) -> None:
-        self._engine, self._call, self._deliver = engine, call, deliver
-        self._text = TextStream(decoder=engine.tokenizer, stops=call.stop)
-        self._stop_ids = frozenset(call.stop_token_ids) | (frozenset() if call.ignore_eos else engine.eos_ids)
+    def __init__(self, engine: "Engine", call: Call, request: Request, deliver: Callable[[Event], None]) -> None:
+        self._engine, self._request, self._deliver = engine, request, deliver
+        self._text = TextStream(
+            decoder=engine.tokenizer, stops=call.stop, includes_stop=call.includes_stop, min_tokens=request.min_tokens,
+            skips_special=call.skips_special,
+        )  # fmt: skip
+        self._stop_ids = frozenset(request.stop_ids) | (frozenset() if request.ignore_eos else engine.eos_ids)
         self._arrived_s = time.perf_counter()
         self._admitted_s = self._first_s = self._last_s = self._arrived_s
         self._finish: Finish | None = None
         self._histogram = [0] * (engine.k + 1)
-        self._rounds = self._drafted = self._accepted = 0
+        self._per_round: list[tuple[int, int]] = []
         self.completion_tokens = 0
         self.job = Job(open=self._open, on_step=self._on_step, on_end=self._on_end)
 
@@ -55,8 +60,16 @@ class Answer:
         if not self._engine.k:
             return None
         return Acceptance(
-            rounds=self._rounds, drafted=self._drafted, accepted=self._accepted, histogram=tuple(self._histogram)
-        )  # fmt: skip
+            rounds=len(self._per_round),
+            drafted=sum(drafted for drafted, _ in self._per_round),
+            accepted=sum(accepted for _, accepted in self._per_round),
+            histogram=tuple(self._histogram),
+        )
+
+    @property
+    def per_round(self) -> tuple[tuple[int, int], ...]:
+        """(drafted, accepted) of each round that had drafts."""
+        return tuple(self._per_round)
 
     @property
     def timing(self) -> Timing:
@@ -74,7 +87,7 @@ class Answer:
     def _open(self) -> Iterator[Step]:
         self._admitted_s = time.perf_counter()
         self._engine.metrics.observe("request_queue_time_seconds", self._admitted_s - self._arrived_s)
-        return self._engine.rounds(self._call)
+        return self._engine.generate(self._request)
 
     def _on_step(self, step: Step) -> bool:
         delta = self._delta(step)
@@ -90,15 +103,20 @@ class Answer:
         # The token that ended the answer is counted and returned, but it is not text (as in vLLM).
         ender = step.tokens[-1:] if finish is Finish.STOP and step.tokens[-1] in self._stop_ids else ()
         shown = step.tokens[: len(step.tokens) - len(ender)]
-        kept = self._text.push(shown)
-        if finish is not None or self._text.stopped_by is not None:
-            piece = self._text.take(final=True)
-        else:
-            return Delta(text=self._text.take(final=False), token_ids=shown[:kept])
+        kept, token_ids = self._text.push(shown), shown
+        reason: str | int | None = None
         if (stop := self._text.stopped_by) is not None:
-            return Delta(text=piece, token_ids=shown[:kept], finish=Finish.STOP, stop_reason=stop)
-        reason = ender[0] if ender and ender[0] in self._call.stop_token_ids else None
-        return Delta(text=piece, token_ids=shown + ender, finish=finish, stop_reason=reason)
+            finish, reason, token_ids = Finish.STOP, stop, shown[:kept]
+        elif ender:
+            reason, token_ids = ender[0] if ender[0] in self._request.stop_ids else None, shown + ender
+        return Delta(
+            text=self._text.take(final=finish is not None),
+            token_ids=token_ids,
+            finish=finish,
+            stop_reason=reason,
+            logprobs=None if step.logprobs is None else step.logprobs[: len(token_ids)],
+            prompt_logprobs=step.prompt_logprobs,
+        )
 
     def _count(self, step: Step, *, kept: int) -> None:
         now_s, metrics = time.perf_counter(), self._engine.metrics
@@ -110,16 +128,19 @@ class Answer:
         self._last_s = now_s
         self.completion_tokens += kept
         if step.drafted:
-            self._rounds += 1
-            self._drafted += step.drafted
-            self._accepted += step.accepted
+            self._per_round.append((step.drafted, step.accepted))
             self._histogram[step.accepted] += 1
         metrics.count_round(tokens=kept, drafted=step.drafted, accepted=step.accepted)
 
     def _count_end(self, finish: Finish) -> None:
         metrics = self._engine.metrics
-        metrics.count_finish(finish, prompt_tokens=len(self._call.prompt_ids))
+        metrics.count_finish(finish, prompt_tokens=len(self._request.prompt_ids))
         metrics.observe("e2e_request_latency_seconds", self._last_s - self._arrived_s)
+        metrics.observe("request_inference_time_seconds", self._last_s - self._admitted_s)
+        metrics.observe("request_prefill_time_seconds", self._first_s - self._admitted_s)
+        metrics.observe("request_decode_time_seconds", self._last_s - self._first_s)
+        metrics.observe("request_prompt_tokens", len(self._request.prompt_ids))
+        metrics.observe("request_generation_tokens", self.completion_tokens)
         if self.completion_tokens > 1:
             per_token_s = (self._last_s - self._first_s) / (self.completion_tokens - 1)
             metrics.observe("request_time_per_output_token_seconds", per_token_s)
@@ -128,7 +149,7 @@ class Answer:
         if self._finish is not None:
             return
         self._finish = Finish.ERROR if error else Finish.ABORT
-        self._engine.metrics.count_finish(self._finish, prompt_tokens=len(self._call.prompt_ids))
+        self._engine.metrics.count_finish(self._finish, prompt_tokens=len(self._request.prompt_ids))
         self._deliver(error)
 
 
@@ -139,40 +160,41 @@ class Engine:
         self.config, self.facts = config, facts
         self.k = config.num_speculative_tokens
         self.tokenizer = tokenizers.Tokenizer.from_file(str(config.model / "tokenizer.json"))
+        self.template = read_chat_template(config.model)
         self.eos_ids = frozenset(target.config.eos_ids)
         self._target, self._draft = target, draft
         self.limits = Limits(
             model_name=config.name,
             max_model_len=target.config.max_len,
             vocab_size=target.config.vocab_size,
-            is_speculative=self.k > 0,
+            max_choices=config.max_running + config.max_waiting,
+            # No token of the vocabulary has more characters; the rest is room for what normalisation takes away.
+            max_prompt_chars=4 * max(map(len, self.tokenizer.get_vocab())) * target.config.max_len,
         )
-        self.metrics = EngineMetrics(model_name=config.name, num_speculative_tokens=self.k)
+        self.metrics = EngineMetrics(
+            model_name=config.name, num_speculative_tokens=self.k, max_model_len=target.config.max_len
+        )  # fmt: skip
         self.scheduler = Scheduler(max_running=config.max_running, max_waiting=config.max_waiting)
 
-    def encode(self, text: str) -> list[int]:
-        """Return the token ids of a text, with the special tokens that the tokenizer's template adds."""
-        ids: list[int] = self.tokenizer.encode(text).ids
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """Return the token ids of a text, with the special tokens that the tokenizer adds if `special`."""
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=special).ids
         return ids
 
-    def submit(self, call: Call, deliver: Callable[[Event], None]) -> Answer:
-        """Queue a request.
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of token ids, special tokens included."""
+        text: str = self.tokenizer.decode(ids, skip_special_tokens=False)
+        return text
+
+    def submit(self, call: Call, index: int, deliver: Callable[[Event], None]) -> Answer:
+        """Queue one choice of a request.
 
         Raises:
             EngineUnavailable: the queue is full.
         """
-        answer = Answer(self, call, deliver)
+        answer = Answer(self, call, call.request(index, secrets.randbits(63)), deliver)
         self.scheduler.submit(answer.job)
         return answer
-
-    def rounds(self, call: Call) -> Iterator[Step]:
-        """Return the rounds of one request; nothing runs until it is advanced."""
-        request = Request(
-            prompt_ids=call.prompt_ids, max_tokens=call.max_tokens, temperature=call.temperature, top_k=call.top_k,
-            top_p=call.top_p, seed=secrets.randbits(63) if call.seed is None else call.seed, stop_ids=call.stop_token_ids,
-            ignore_eos=call.ignore_eos,
-        )  # fmt: skip
-        return self.generate(request)
 
     def generate(self, request: Request) -> Iterator[Step]:
         """Return the rounds of a decoder request."""
@@ -188,6 +210,7 @@ def open_engine(config: ServerConfig) -> Engine:
 
     Raises:
         InvalidWeights: a checkpoint cannot be read safely.
+        InvalidInput: the chat template cannot be read.
         IncompatibleRelease: target and draft do not belong together.
         LineageBroken: the weights are not the expected ones.
     """
@@ -229,6 +252,7 @@ def _facts(config: ServerConfig) -> dict[str, Any]:
         "target": target,
         "draft": _checkpoint(config.draft, expected=config.draft_weights_digest) if config.draft else None,
         "tokenizer": target["tokenizer"],
+        "chat_template": read_chat_template(config.model).sha256,
         "method": config.method,
         "num_speculative_tokens": config.num_speculative_tokens,
         "draft_sample_method": "probabilistic" if config.draft else None,  # at temperature 0 greedy anyway

@@ -6,6 +6,7 @@ event loop: one lock. Source: vLLM 0.32 v1/spec_decode/metrics.py, v1/metrics/lo
 
 import threading
 from bisect import bisect_left
+from collections import Counter
 from dataclasses import dataclass
 
 from specops.core.outcome import Finish
@@ -29,6 +30,13 @@ _HISTOGRAMS = {
     "request_time_per_output_token_seconds": (ITL_BUCKETS_S, "Decode time of a request per token after the first."),
     "e2e_request_latency_seconds": (REQUEST_BUCKETS_S, "Time from arrival to the last token."),
     "request_queue_time_seconds": (REQUEST_BUCKETS_S, "Time spent waiting for a turn."),
+    "request_inference_time_seconds": (REQUEST_BUCKETS_S, "Time from admission to the last token."),
+    "request_prefill_time_seconds": (REQUEST_BUCKETS_S, "Time from admission to the first token."),
+    "request_decode_time_seconds": (REQUEST_BUCKETS_S, "Time from the first to the last token."),
+}
+_SIZES = {
+    "request_prompt_tokens": "Prompt tokens of an ended request.",
+    "request_generation_tokens": "Generated tokens of an ended request.",
 }
 _SPECULATIVE = {
     "spec_decode_num_drafts_total": "Rounds that had at least one drafted token.",
@@ -63,7 +71,7 @@ class Histogram:
 class EngineMetrics:
     """All counters of one engine server; every method may be called from any thread."""
 
-    def __init__(self, *, model_name: str, num_speculative_tokens: int) -> None:
+    def __init__(self, *, model_name: str, num_speculative_tokens: int, max_model_len: int) -> None:
         escaped = model_name.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
         self._model = f'model_name="{escaped}"'
         self._labels = f'{self._model},engine="0"'
@@ -72,9 +80,12 @@ class EngineMetrics:
         self._finished = dict.fromkeys(_FINISHES, 0)
         self._speculative = dict.fromkeys(_SPECULATIVE, 0) if num_speculative_tokens else {}
         self._per_position = [0] * num_speculative_tokens
+        families = _HISTOGRAMS | {name: (_size_buckets(max_model_len), text) for name, text in _SIZES.items()}
+        self._texts = {name: text for name, (_, text) in families.items()}
         self._histograms = {
-            name: Histogram(bounds=bounds, counts=[0] * (len(bounds) + 1)) for name, (bounds, _) in _HISTOGRAMS.items()
+            name: Histogram(bounds=bounds, counts=[0] * (len(bounds) + 1)) for name, (bounds, _) in families.items()
         }
+        self._http: Counter[tuple[str, str, str]] = Counter()
 
     def count_round(self, *, tokens: int, drafted: int, accepted: int) -> None:
         """Count the tokens kept from one round and, when it drafted, what was accepted."""
@@ -99,10 +110,15 @@ class EngineMetrics:
         with self._lock:
             self._rejections += 1
 
-    def observe(self, histogram: str, seconds: float) -> None:
+    def count_http(self, *, handler: str, method: str, status: int) -> None:
+        """Count one answered HTTP request by its route, never by the path that a client made up."""
+        with self._lock:
+            self._http[handler, method, f"{status // 100}xx"] += 1
+
+    def observe(self, histogram: str, value: float) -> None:
         """Add a value to one of the histograms, named without the `vllm:` prefix."""
         with self._lock:
-            self._histograms[histogram].observe(seconds)
+            self._histograms[histogram].observe(value)
 
     def render(self, *, running: int, waiting: int) -> str:
         """Return the exposition text."""
@@ -134,5 +150,15 @@ class EngineMetrics:
                     for position, count in enumerate(self._per_position)
                 ])  # fmt: skip
             for name, histogram in self._histograms.items():
-                family(name, "histogram", _HISTOGRAMS[name][1], histogram.lines(f"vllm:{name}", self._labels))
+                family(name, "histogram", self._texts[name], histogram.lines(f"vllm:{name}", self._labels))
+            lines.extend(["# HELP http_requests_total Answered requests.", "# TYPE http_requests_total counter"])
+            lines.extend(
+                f'http_requests_total{{handler="{handler}",method="{method}",status="{status}"}} {count}'
+                for (handler, method, status), count in sorted(self._http.items())
+            )
         return "\n".join(lines) + "\n"
+
+
+def _size_buckets(most: int) -> tuple[float, ...]:
+    """Return 1, 2, 5, 10, ... up to `most`, vLLM's buckets of token counts."""
+    return tuple(float(m * 10**e) for e in range(len(str(most))) for m in (1, 2, 5) if m * 10**e <= most)

@@ -13,6 +13,7 @@ from typing import Any
 
 from specops.core.tokenizer import Tokenizer
 from specops.core.vocabulary import compare, first_difference
+from specops.engines.chat import read_chat_template
 from specops.engines.client import EngineClient
 from specops.engines.tokenizer import read_tokenizer
 from specops.engines.weights import PICKLES, read_header, weight_files
@@ -76,7 +77,7 @@ def refuse(findings: Iterable[Finding]) -> None:
 
 def check_folders(target: Path, draft: Path | None) -> tuple[Finding, ...]:
     """Check a target and, when there is one, its draft."""
-    findings = [_weights("target weights", target)]
+    findings = [_weights("target weights", target), *_template(target)]
     if draft is None:
         return (*findings, _readable_tokenizer(target))
     findings.append(_weights("draft weights", draft))
@@ -119,6 +120,17 @@ def _readable_tokenizer(folder: Path) -> Finding:
         return _fine("tokenizer", f"digest {read_tokenizer(folder).digest[:12]}", "a readable tokenizer.json")
     except InvalidInput as exc:
         return _refusal("tokenizer", str(exc), "a readable tokenizer.json")
+
+
+def _template(folder: Path) -> Iterable[Finding]:
+    """Say something only of a template that is there: completions need none."""
+    try:
+        digest = read_chat_template(folder).sha256
+    except InvalidInput as exc:
+        yield _refusal("chat template", str(exc), "a readable template, or none")
+        return
+    if digest is not None:
+        yield _fine("chat template", f"digest {digest[:12]}", "a readable template, or none")
 
 
 def _tokenizers(target: Tokenizer, draft: Tokenizer) -> Finding:

@@ -8,30 +8,35 @@ running requests end for at most `drain_s`, then exits. Run by `specops engine s
 import asyncio
 import errno
 import json
+import logging
 import signal
 import socket
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 
 from specops.engines import process
+from specops.engines.answers import Delta, Shape, merged, metrics_of, usage_of
 from specops.engines.config import ServerConfig
-from specops.engines.dialect import Call, Delta, Refused, Shape, metrics_of, parse, text_field, token_field, usage_of
+from specops.engines.dialect import Call, Refused, fields_of, parse, prompts_of, tokens_of
 from specops.engines.engine import Answer, Engine, Event, check_config, open_engine
 from specops.engines.exposition import CONTENT_TYPE
 from specops.errors import EngineUnavailable, InvalidInput, SpecopsError, exit_code
 
 ENGINE = web.AppKey("engine", Engine)
 MAX_BODY_BYTES = 8 << 20
+_UNCOUNTED = ("/metrics", "/health", "/ping", "/version", "/server_info")  # as in vLLM
 
 
 def create_app(engine: Engine) -> web.Application:
     """Return the application of one engine; the caller runs it with `handler_cancellation=True` and closes the engine."""
-    app = web.Application(client_max_size=MAX_BODY_BYTES)
+    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_guard])
     app[ENGINE] = engine
     app.add_routes(
         [
@@ -42,6 +47,26 @@ def create_app(engine: Engine) -> web.Application:
         ]
     )  # fmt: skip
     return app
+
+
+@web.middleware
+async def _guard(request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.StreamResponse:
+    """Answer every error with vLLM's error object, and count the answer."""
+    route = request.match_info.route.resource
+    path = "none" if route is None else route.canonical
+    try:
+        response = await handler(request)
+    except ConnectionError:  # nobody is there to be told
+        raise
+    except web.HTTPException as exc:
+        message = f"{exc.reason}: {request.method} {path}"
+        response = _refused(Refused(message, status=exc.status, kind=exc.reason.replace(" ", "")))
+    except Exception as exc:  # noqa: BLE001  # one broken request must not end the others; it is logged
+        response = _refused(_refusal(exc))
+    if path not in _UNCOUNTED:
+        method = request.method if request.method in {"GET", "POST"} else "other"
+        request.app[ENGINE].metrics.count_http(handler=path, method=method, status=response.status)
+    return response
 
 
 async def _health(request: web.Request) -> web.Response:
@@ -74,21 +99,18 @@ async def _server_info(request: web.Request) -> web.Response:
 
 
 async def _tokenize(request: web.Request) -> web.Response:
-    engine = request.app[ENGINE]
-    try:
-        ids = engine.encode(text_field(await _body(request), "prompt"))
-    except Refused as refused:
-        return _refused(refused)
-    return web.json_response({"count": len(ids), "max_model_len": engine.limits.max_model_len, "tokens": ids})
+    engine, fields = request.app[ENGINE], fields_of(await _body(request))
+    (ids, *more) = prompts_of(fields, is_chat="messages" in fields, reader=engine)
+    if more:
+        raise Refused("prompt must be one text", param="prompt")
+    answer = {"count": len(ids), "max_model_len": engine.limits.max_model_len, "tokens": list(ids)}
+    texts = {"token_strs": [engine.tokenizer.id_to_token(token) for token in ids]} if fields.get("return_token_strs") else {}
+    return web.json_response(answer | texts)
 
 
 async def _detokenize(request: web.Request) -> web.Response:
     engine = request.app[ENGINE]
-    try:
-        tokens = token_field(await _body(request), "tokens", engine.limits)
-    except Refused as refused:
-        return _refused(refused)
-    return web.json_response({"prompt": engine.tokenizer.decode(tokens)})
+    return web.json_response({"prompt": engine.decode(tokens_of(fields_of(await _body(request)), engine.limits))})
 
 
 async def _completions(request: web.Request) -> web.StreamResponse:
@@ -106,98 +128,138 @@ async def _body(request: web.Request) -> object:
         raise Refused(f"request body is not JSON: {exc}") from exc
 
 
+def _refusal(exc: Exception) -> Refused:
+    """Return what a client is told of an error; one that is not meant for it goes to the log."""
+    if isinstance(exc, Refused):
+        return exc
+    logging.getLogger(__name__).error("a request failed", exc_info=exc)
+    return Refused("the server failed on this request; its log says more", status=500, kind="InternalServerError")
+
+
 def _refused(refused: Refused) -> web.Response:
     return web.json_response(refused.body(), status=refused.status)
 
 
 async def _answer(request: web.Request, *, is_chat: bool) -> web.StreamResponse:
     engine = request.app[ENGINE]
+    call = parse(await _body(request), is_chat=is_chat, reader=engine)
+    prefix = "chatcmpl" if is_chat else "cmpl"
+    shape = Shape(
+        id=f"{prefix}-{request.headers.get('X-Request-Id') or uuid.uuid4().hex}", model=engine.limits.model_name,
+        created=int(time.time()), call=call, piece=lambda token: engine.decode([token]),
+    )  # fmt: skip
+    exchange = _Exchange(engine, call)
     try:
-        call = parse(await _body(request), is_chat=is_chat, limits=engine.limits, encode=engine.encode)
-        exchange = _Exchange(engine, call)
-    except Refused as refused:
-        return _refused(refused)
+        exchange.open()
+        return await (_stream(request, exchange, shape) if call.is_stream else _whole(exchange, shape))
     except EngineUnavailable as exc:
         engine.metrics.count_rejection()
         response = _refused(Refused(str(exc), status=503, kind="ServiceUnavailableError"))
         response.headers["Retry-After"] = str(max(1, round(exc.retry_after_s)))
         return response
-    prefix = "chatcmpl" if is_chat else "cmpl"
-    name = f"{prefix}-{request.headers.get('X-Request-Id') or uuid.uuid4().hex}"
-    shape = Shape(id=name, model=engine.limits.model_name, created=int(time.time()), call=call)
-    try:
-        return await (_stream(request, exchange, shape) if call.is_stream else _whole(exchange, shape))
     finally:
-        exchange.answer.cancel()  # the client left, or the answer is over and this does nothing
+        exchange.close()
 
 
 class _Exchange:
-    """One answer on the event loop's side: rounds arrive from the worker thread through a queue."""
+    """The answers to one call on the event loop's side: rounds arrive from the worker thread through a queue."""
 
     def __init__(self, engine: Engine, call: Call) -> None:
         self._loop = asyncio.get_running_loop()
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
+        self._answers: list[Answer] = []
         self.engine, self.call = engine, call
-        self.answer: Answer = engine.submit(call, self._deliver)
 
-    def _deliver(self, event: Event) -> None:
+    def open(self) -> None:
+        """Queue every answer.
+
+        Raises:
+            EngineUnavailable: the queue has no place for all; the caller closes.
+        """
+        for index in range(self.call.choices):
+            self._answers.append(self.engine.submit(self.call, index, partial(self._deliver, index)))
+
+    def close(self) -> None:
+        """Cancel what still runs: the client left, or there is nothing to do."""
+        for answer in self._answers:
+            answer.cancel()
+
+    def _deliver(self, index: int, event: Event) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
+            self._loop.call_soon_threadsafe(self._events.put_nowait, (index, event))
         except RuntimeError:  # the loop is closed: nobody listens any more
-            self.answer.cancel()
+            self._answers[index].cancel()
 
-    async def deltas(self) -> AsyncIterator[Delta]:
-        """Yield the rounds; the last one has `finish`."""
-        while True:
-            event = await self._events.get()
+    async def deltas(self) -> AsyncIterator[tuple[int, Delta, bool]]:
+        """Yield choice, round, and whether it is the choice's first; the last round of each choice has `finish`."""
+        fresh, unfinished = set(range(self.call.choices)), self.call.choices
+        while unfinished:
+            index, event = await self._events.get()
             if event is None:
                 raise Refused("the request was aborted because the engine is shutting down", status=503, kind="AbortedError")
             if isinstance(event, Exception):
                 raise Refused(f"engine failed: {event!r}", status=500, kind="InternalServerError")
-            yield event
-            if event.finish is not None:
-                return
+            is_first = index in fresh
+            fresh.discard(index)
+            unfinished -= event.finish is not None
+            yield index, self._echoed(index, event) if is_first and self.call.echo else event, is_first
+
+    def _echoed(self, index: int, delta: Delta) -> Delta:
+        """Return the prompt and the first round as one."""
+        ids = self.call.requests[index // self.call.n].prompt_ids
+        logprobs = None if delta.prompt_logprobs is None else (None, *delta.prompt_logprobs)
+        if self.call.is_silent:
+            delta = replace(delta, text="", token_ids=(), logprobs=() if delta.logprobs is not None else None)
+        prompt = Delta(text=self.engine.decode(ids), token_ids=ids, logprobs=logprobs, prompt_logprobs=delta.prompt_logprobs)
+        return merged([prompt, delta])
+
+    def usage(self, index: int, completion_tokens: int) -> dict[str, int]:
+        """Return the `usage` of one choice so far."""
+        prompt = self.call.requests[index // self.call.n].prompt_ids
+        return usage_of(prompt_tokens=len(prompt), completion_tokens=completion_tokens)
 
     def ending(self) -> dict[str, Any]:
-        """Return `usage` and `metrics` of the ended answer."""
-        count, answer = self.answer.completion_tokens, self.answer
-        return {
-            "usage": usage_of(prompt_tokens=len(self.call.prompt_ids), completion_tokens=count),
-            "metrics": metrics_of(answer.timing, completion_tokens=count, acceptance=answer.acceptance, k=self.engine.k),
-        }
+        """Return `usage` and `metrics` of the ended answers; only a lone answer has metrics, as in vLLM."""
+        count = sum(answer.completion_tokens for answer in self._answers)
+        usage = usage_of(prompt_tokens=self.call.prompt_tokens, completion_tokens=count)
+        if len(self._answers) > 1:
+            return {"usage": usage, "metrics": None}
+        answer, report = self._answers[0], self.engine.config.per_request_spec_decode_metrics
+        metrics = metrics_of(
+            answer.timing, completion_tokens=count, acceptance=None if report == "none" else answer.acceptance, k=self.engine.k,
+            per_round=answer.per_round if report == "detailed" else None,
+        )  # fmt: skip
+        return {"usage": usage, "metrics": metrics}
 
 
 async def _whole(exchange: _Exchange, shape: Shape) -> web.Response:
-    try:
-        deltas = [delta async for delta in exchange.deltas()]
-    except Refused as refused:
-        return _refused(refused)
-    merged = Delta(
-        text="".join(delta.text for delta in deltas),
-        token_ids=tuple(token for delta in deltas for token in delta.token_ids),
-        finish=deltas[-1].finish,
-        stop_reason=deltas[-1].stop_reason,
-    )
-    return web.json_response(shape.whole(merged, **exchange.ending()))
+    rounds: list[list[Delta]] = [[] for _ in range(exchange.call.choices)]
+    async for index, delta, _ in exchange.deltas():
+        rounds[index].append(delta)
+    return web.json_response(shape.whole([merged(deltas) for deltas in rounds], **exchange.ending()))
 
 
 async def _stream(request: web.Request, exchange: _Exchange, shape: Shape) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"})
-    is_first = True
+    chars, tokens = [0] * exchange.call.choices, [0] * exchange.call.choices
     try:
-        async for delta in exchange.deltas():
-            if is_first:  # not before: an engine that fails at once can still answer 500
+        async for index, delta, is_first in exchange.deltas():
+            if not response.prepared:  # not before: an engine that fails at once can still answer 500
                 await response.prepare(request)
-            await response.write(_event(shape.chunk(delta, is_first=is_first)))
-            is_first = False
+            body = shape.chunk(index, delta, is_first=is_first, offset=chars[index])
+            chars[index] += len(delta.text)
+            tokens[index] += len(delta.token_ids)
+            if exchange.call.continuous_usage:
+                body["usage"] = exchange.usage(index, tokens[index])
+            await response.write(_event(body))
         if exchange.call.include_usage:
             await response.write(_event(shape.last(**exchange.ending())))
-    except Refused as refused:
-        if is_first:
-            return _refused(refused)
-        await response.write(_event(refused.body()))
     except ConnectionError:  # the client left between two chunks; the caller cancels
         return response
+    except Exception as exc:
+        if not response.prepared:
+            raise
+        await response.write(_event(_refusal(exc).body()))
     await response.write(b"data: [DONE]\n\n")
     await response.write_eof()
     return response

@@ -26,7 +26,15 @@ def build(data: ReportData, path: Path) -> None:
         OSError: the folder cannot be written.
 
     """
-    page = render(data)
+    write(render(data), path)
+
+
+def write(page: str, path: Path) -> None:
+    """Write a page to a file; a reader sees the old file or the whole new one.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     fresh = Path(name)

@@ -6,7 +6,7 @@ import statistics
 import numpy as np
 import pytest
 
-from specops.core.fidelity import Evidence, Plan
+from specops.core.fidelity import Evidence, Plan, Watch
 from tests.calibration.tokens import BROKEN, FINE, rows
 
 pytestmark = pytest.mark.calibration
@@ -18,6 +18,8 @@ MEDIANS = {  # most tokens in the median until a rejection at 1e-3
     "previous row 10%": 150,
     "T 0.9 served as 1": 1_200,
     "unsure draft dropped": 3_000,
+    "1% TV": 5_000,
+    "typical acceptance": 50,
 }
 
 
@@ -64,7 +66,7 @@ def test_rounding_of_the_scoring_path_raises_no_alarm():
 
 def test_broken_engines_are_found_in_time_and_named():
     """Median tokens to reject at 1e-3 within the table; diagnosis right in 85%."""
-    medians, right = powers(11)
+    medians, right = powers(7)
 
     assert {name: tokens for name, tokens in medians.items() if tokens > MEDIANS[name]} == {}
     assert right >= 0.85
@@ -76,6 +78,19 @@ def test_the_bound_covers_a_leak_of_two_percent():
     missed = [Evidence(plan=Plan(alpha=0.1)).fold(rows(seed, 600, engine))[0].leak.upper < 0.02 for seed in range(60)]
 
     assert statistics.mean(missed) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 60)
+
+
+def test_the_detector_keeps_its_run_length_and_finds_a_bug_that_begins_late():
+    """At most n / run length of sound runs alarm within n tokens; 1,000 sound tokens before a bug delay nothing."""
+    alarms = [Watch(run_length=1_000).fold(rows(seed, 200, FINE["speculative"]))[0].detector.alarm_at for seed in range(80)]
+    delays = []
+    for seed in range(7):
+        sound, _ = Watch(run_length=1e5).fold(rows(seed, 1_000, FINE["speculative"]))
+        found, _ = sound.fold(rows(seed + 100, 2_000, BROKEN["resample from p"][0]))
+        delays.append(found.detector.alarm_at - 1_000)
+
+    assert statistics.mean(at is not None for at in alarms) <= 0.2 + 3 * math.sqrt(0.2 * 0.8 / 80)
+    assert statistics.median(delays) <= 400
 
 
 @pytest.mark.exhaustive

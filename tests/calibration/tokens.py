@@ -59,6 +59,20 @@ def unsure_dropped(rng: np.random.Generator, p: Array, q: Array, previous: Array
     return np.where(sure, verified(rng, p, q, drafted), draw(rng, p))
 
 
+def one_percent(rng: np.random.Generator, p: Array, q: Array, previous: Array) -> Whole:
+    """Move exactly 1% of total variation towards the draft."""
+    share = 0.01 / np.maximum(0.5 * np.abs(p - q).sum(axis=1), 0.01)
+    return np.where(rng.random(len(p)) < share, draw(rng, q), draw(rng, p))
+
+
+def typical(rng: np.random.Generator, p: Array, q: Array, previous: Array) -> Whole:
+    """Accept what is not much less likely than the entropy allows, else emit the most likely token."""
+    drafted = draw(rng, q)
+    entropy = -(p * np.log(np.maximum(p, 1e-300))).sum(axis=1)
+    accepted = p[np.arange(len(p)), drafted] > np.minimum(0.3, 0.3 * np.exp(-entropy))
+    return np.where(accepted, drafted, p.argmax(axis=1))
+
+
 BROKEN: dict[str, tuple[Engine, tuple[str, ...]]] = {  # engine, diagnoses that are right
     "always accept": (lambda r, p, q, _: draw(r, q), ("always accept",)),
     "resample from p": (lambda r, p, q, _: verified(r, p, q, draw(r, q), residual=p), ("resample from p",)),
@@ -67,6 +81,8 @@ BROKEN: dict[str, tuple[Engine, tuple[str, ...]]] = {  # engine, diagnoses that 
     "previous row 10%": (lambda r, p, q, old: mixed(r, 0.1, draw(r, p), draw(r, old)), ("previous row 0.1",)),
     "T 0.9 served as 1": (lambda r, p, q, _: draw(r, p ** (1 / 0.9)), ("temperature 0.9",)),
     "unsure draft dropped": (unsure_dropped, ("unsure draft dropped",)),
+    "1% TV": (one_percent, ("leak 0.02", "leak 0.1")),
+    "typical acceptance": (typical, ("typical acceptance",)),
 }
 FINE: dict[str, Engine] = {
     "plain": lambda r, p, q, _: draw(r, p),

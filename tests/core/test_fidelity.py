@@ -104,6 +104,14 @@ def test_foreign_evidence_is_refused(record):
         Evidence.from_record(record)
 
 
+def test_evidence_of_another_version_is_refused():
+    """Other shares or bins: the numbers would be read as what they are not."""
+    record = SOUND.to_record()
+
+    with pytest.raises(InvalidInput, match="another version"):
+        Evidence.from_record(record | {"ranks": [0.0]})
+
+
 def test_of_several_endpoints_the_broken_one_is_rejected():
     """e-BH over the e-values now."""
     assert rejected([SOUND, MUTANT, Evidence(plan=PLAN)], 0.01) == (1,)

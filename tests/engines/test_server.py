@@ -79,6 +79,7 @@ def test_the_plain_engine_reports_no_speculation(plain):
 
 def test_one_token_answers_report_no_rounds(speculative):
     """VLLM sends zeros with length 1.0; the client reads them as no data."""
+    assert completion(speculative, prompt="def")["metrics"]["speculative_decoding"]["per_step_accepted"] is None  # a summary
     reported = completion(speculative, prompt="def", max_tokens=1)["metrics"]["speculative_decoding"]
 
     assert (reported["num_spec_steps"], reported["mean_acceptance_length"]) == (0, 1.0)
@@ -168,18 +169,58 @@ def test_a_full_queue_answers_503(make_server, pair):
         ({"prompt": [1] * 256}, 400, "maximum context length is 256"),
         ({"prompt": "x", "max_tokens": 0}, 400, "max_tokens must be at least 1"),
         ({"prompt": "x", "max_tokens": 500}, 400, "maximum context length"),
-        ({"prompt": "x", "n": 2}, 400, "n=2"),
+        ({"prompt": "x", "n": 2, "temperature": 0}, 400, "n must be 1 when using greedy"),
+        ({"prompt": "x", "n": 999}, 400, "999 answers"),
+        ({"prompt": "x", "n": 0}, 400, "n must be at least 1"),
         ({"prompt": ""}, 400, "empty"),
         ({"prompt": [5, 99999]}, 400, "out of vocabulary"),
-        ({"prompt": ["a", "b"]}, 400, "one prompt"),
+        ({"prompt": ["a", [5]]}, 400, "list of one kind"),
+        ({"prompt": ["a"] * 265}, 400, "265 answers"),
+        ({"prompt": [[]]}, 400, "empty"),
+        ({"prompt": None}, 400, "prompt must be text"),
+        ({"prompt": "half \ud800"}, 400, "surrogate"),
+        ({"prompt": "x" * 2_000_000}, 400, "Please shorten it"),
         ({"prompt": "x", "temperature": -1}, 400, "temperature"),
+        ({"prompt": "x", "temperature": float("nan")}, 400, "temperature"),
+        ({"prompt": "x", "temperature": float("inf")}, 400, "temperature"),
+        ({"prompt": "x", "temperature": 10**400}, 400, "temperature"),
+        ({"prompt": "x", "temperature": "hot"}, 400, "temperature"),
+        ({"prompt": "x", "top_p": 0}, 400, "top_p"),
+        ({"prompt": "x", "top_k": -5}, 400, "top_k must be at least -1"),
+        ({"prompt": "x", "top_k": 2.5}, 400, "top_k"),
+        ({"prompt": "x", "min_p": 2}, 400, "min_p"),
+        ({"prompt": "x", "repetition_penalty": 0}, 400, "greater than zero"),
+        ({"prompt": "x", "presence_penalty": 3}, 400, "presence_penalty"),
+        ({"prompt": "x", "frequency_penalty": -3}, 400, "frequency_penalty"),
+        ({"prompt": "x", "logit_bias": {"999999": 1}}, 400, "out of vocabulary"),
+        ({"prompt": "x", "logit_bias": {"a": 1}}, 400, "out of vocabulary"),
+        ({"prompt": "x", "logit_bias": {"5": float("nan")}}, 400, "must be a number"),
+        ({"prompt": "x", "logit_bias": {"5": 1, "05": 2}}, 400, "twice"),
+        ({"prompt": "x", "logit_bias": [5]}, 400, "logit_bias"),
+        ({"prompt": "x", "min_tokens": 9, "max_tokens": 4}, 400, "less than or equal to max_tokens=4, got 9"),
+        ({"prompt": "x", "seed": 2**64}, 400, "seed"),
+        ({"prompt": "x", "stop_token_ids": [10**9]}, 400, "out of vocabulary"),
+        ({"prompt": "x", "stop": ["s"] * 10_000}, 400, "up to 16 strings"),
+        ({"prompt": "x", "stop": ["s" * 5000]}, 400, "up to 1024 characters"),
+        ({"prompt": "x", "stop": [5]}, 400, "stop"),
+        ({"prompt": "x", "logprobs": -2}, 400, "logprobs"),
+        ({"prompt": "x", "logprobs": True}, 400, "logprobs"),
+        ({"prompt": [[5] * 250] * 20, "max_tokens": 1, "prompt_logprobs": -1}, 400, "ask for less depth"),
+        ({"prompt": "x", "prompt_logprobs": 1, "stream": True}, 400, "not available when `stream=True`"),
+        ({"prompt": "x", "stream_options": {"include_usage": True}}, 400, "only be defined when `stream=True`"),
+        ({"prompt": "x", "stream": True, "stream_options": 5}, 400, "stream_options"),
+        ({"prompt": "x", "tools": [{"type": "function"}]}, 400, "tools"),
+        ({"prompt": "x", "response_format": {"type": "json_object"}}, 400, "response_format"),
+        ({"prompt": "x", "suffix": "y" * 5000}, 400, "suffix"),
         ({"prompt": "x", "stop": ""}, 400, "stop"),
-        ({"prompt": "x", "logprobs": 0}, 400, "logprobs"),
         ({"prompt": "x", "stream": "yes"}, 400, "true or false"),
-        ({"prompt": "x", "logit_bias": {"5": 1}}, 400, "speculative decoding"),
-        ({"prompt": "x", "min_p": 0.1, "temperature": 1}, 400, "speculative decoding"),
         ([], 400, "object"),
         (b"{", 400, "not JSON"),
+        (b"", 400, "not JSON"),
+        (b"\xff\xfe\xfd", 400, "not JSON"),
+        (b"[" * 100_000, 400, "not JSON"),
+        (b'{"prompt": "x", "seed": ' + b"9" * 5000 + b"}", 400, "not JSON"),
+        (b" " * (9 << 20), 413, "Too Large"),
     ],
 )
 def test_bad_requests_get_an_error_object(speculative, body, status, words):
@@ -189,7 +230,8 @@ def test_bad_requests_get_an_error_object(speculative, body, status, words):
     error = json.loads(text)["error"]
     assert (got, error["code"]) == (status, status)
     assert words in error["message"]
-    assert error["type"] == ("NotFoundError" if status == 404 else "BadRequestError")
+    assert error["type"] == {400: "BadRequestError", 404: "NotFoundError", 413: "RequestEntityTooLarge"}[status]
+    assert len(text) < 500
 
 
 def test_min_p_passes_when_greedy(speculative):
@@ -299,6 +341,7 @@ def test_tokenize_and_back(plain):
 
     assert json.loads(text)["prompt"] == "def add(a)"
     assert post(plain, "/tokenize", {"prompt": 5})[0] == 400
+    assert plain.tokenize("") == []
 
 
 def test_a_busy_port_is_one_line_with_the_way_out():
@@ -313,3 +356,179 @@ def test_the_client_turns_refusals_into_invalid_input(speculative):
     """HTTP 4xx is the caller's to fix."""
     with pytest.raises(InvalidInput, match="answered 404: The model `x` does not exist"):
         speculative.complete("def", model="x")
+
+
+def test_other_paths_and_methods_get_the_error_object_too(speculative):
+    """A client library can always read the error."""
+    status, text = post(speculative, "/v1/nothing", {})
+
+    assert (status, json.loads(text)["error"]["code"]) == (404, 404)
+    assert post(speculative, "/v1/models", {})[0] == 405
+
+
+def test_requests_are_counted_by_route_and_class(make_server, pair):
+    """Made-up paths are one label, so a hostile client cannot fill the memory; probes are not counted."""
+    client, _ = make_server(model=pair[0])
+
+    client.complete("def", max_tokens=2)
+    for path in ("/a", "/b"):
+        post(client, path, {})
+    post(client, "/v1/completions", {"prompt": 5})
+    client.health()
+
+    counts = re.findall(r"^http_requests_total{(.*)} (\d+)$", client.metrics(), re.MULTILINE)
+    assert counts == [
+        ('handler="/v1/completions",method="POST",status="2xx"', "1"),
+        ('handler="/v1/completions",method="POST",status="4xx"', "1"),
+        ('handler="none",method="POST",status="4xx"', "2"),
+    ]
+
+
+def test_a_detailed_server_reports_every_round(make_server, pair):
+    """Sums of the rounds are the counts of the summary; whole and streamed answers report the same."""
+    client, _ = make_server(
+        model=pair[0], draft=pair[1], method="draft_model", num_speculative_tokens=3, per_request_spec_decode_metrics="detailed"
+    )
+
+    answer = client.complete("def add", max_tokens=30)
+
+    whole = completion(client, prompt="def add", max_tokens=30)["metrics"]["speculative_decoding"]
+    counts = answer.acceptance
+    assert len(answer.per_round) == counts.rounds > 1
+    assert tuple(map(sum, zip(*answer.per_round, strict=True))) == (counts.drafted, counts.accepted)
+    assert list(answer.per_round) == list(zip(whole["per_step_drafted"], whole["per_step_accepted"], strict=True))
+
+
+def test_a_server_can_be_told_to_report_no_rounds(make_server, pair):
+    """The object is null, as on an engine that does not speculate."""
+    client, _ = make_server(model=pair[0], method="ngram", num_speculative_tokens=2, per_request_spec_decode_metrics="none")
+
+    assert completion(client, prompt="name name name")["metrics"]["speculative_decoding"] is None
+
+
+def test_several_answers_have_no_metrics_and_one_usage(speculative):
+    """As in vLLM: rounds of different answers are not added up."""
+    whole = completion(speculative, prompt=["def", "for"], n=2, temperature=1, max_tokens=5, ignore_eos=True)
+
+    prompted = sum(len(speculative.tokenize(prompt)) for prompt in ("def", "for"))
+    assert whole["metrics"] is None
+    assert whole["usage"] == {"prompt_tokens": prompted, "completion_tokens": 20, "total_tokens": prompted + 20}
+
+
+def test_a_call_that_does_not_fit_leaves_nothing_behind(make_server, pair):
+    """When the queue has no place for all answers, those already queued are cancelled."""
+    client, _ = make_server(model=pair[0], max_running=1, max_waiting=2)
+    at = urllib.parse.urlsplit(client.base_url)
+    first = http.client.HTTPConnection(at.hostname, at.port)
+    body = {"prompt": "def", "max_tokens": 250, "ignore_eos": True, "stream": True}
+    first.request("POST", "/v1/completions", json.dumps(body).encode())
+    stream = first.getresponse()
+
+    status, _ = post(client, "/v1/completions", {"prompt": ["def"] * 3})
+
+    assert status == 503
+    assert b"[DONE]" in stream.read()
+    first.close()
+    assert client.complete("def", max_tokens=2).completion_tokens == 2  # comes after those that were queued
+    assert 'finished_reason="abort"} 2' in client.metrics()
+
+
+def test_a_reader_that_never_reads_does_not_stop_the_others(make_server, pair):
+    """Its answers wait in its own buffer; a second client is served meanwhile."""
+    client, _ = make_server(model=pair[0])
+    at = urllib.parse.urlsplit(client.base_url)
+    fields = {"prompt": ["def"] * 7, "max_tokens": 250, "ignore_eos": True, "stream": True, "logprobs": 5}
+    body = json.dumps(fields).encode()
+
+    with socket.create_connection((at.hostname, at.port)) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        answer = client.complete("def", max_tokens=3)
+
+    assert answer.completion_tokens == 3
+    client.health()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n{",
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n" + b"X-Y: " + b"z" * 70_000 + b"\r\n\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+def test_broken_http_leaves_the_server_alive(plain, raw):
+    """Whatever bytes come, the next client is answered."""
+    at = urllib.parse.urlsplit(plain.base_url)
+
+    with socket.create_connection((at.hostname, at.port)) as sock:
+        sock.sendall(raw)
+
+    assert plain.complete("def", max_tokens=2).completion_tokens == 2
+
+
+def test_strings_that_end_an_answer_wait_for_enough_tokens(plain):
+    """`min_tokens` holds for stop strings too."""
+    full = plain.complete("def add", max_tokens=30)
+    stop = full.text[:2]
+
+    answer = plain.complete("def add", max_tokens=30, stop=[stop], min_tokens=8, ignore_eos=True)
+
+    assert answer.completion_tokens >= 8
+    assert answer.text.startswith(stop)
+
+
+def test_tokenize_takes_chats_and_names_tokens(plain):
+    """Messages pass through the template, and ids can be shown as the vocabulary writes them."""
+    _, text = post(plain, "/tokenize", {"messages": [{"role": "user", "content": "hi"}], "return_token_strs": True})
+
+    answer = json.loads(text)
+    assert answer["tokens"] == plain.tokenize("user: hi\nassistant:")
+    assert (answer["count"], len(answer["token_strs"])) == (len(answer["tokens"]),) * 2
+
+
+@pytest.mark.usefixtures("complete_decoder")
+@pytest.mark.parametrize("arm", ["plain", "speculative"])
+def test_sampling_settings_act_on_both_arms(request, arm):
+    """Bias, penalties, min-p and the least length hold at every token, drafted or not."""
+    client = request.getfixturevalue(arm)
+    ask = {"max_tokens": 16, "ignore_eos": True}
+
+    biased = client.complete("def add", logit_bias={"42": 100}, **ask)
+    fresh = client.complete("def add", frequency_penalty=2, presence_penalty=2, repetition_penalty=50, **ask)
+    sure = client.complete("def add", temperature=1, min_p=1, seed=3, **ask)
+    long = client.complete("def add", max_tokens=16, min_tokens=16, logit_bias={"0": 50})
+
+    assert set(biased.token_ids) == {42}
+    assert len(set(fresh.token_ids)) > len(set(client.complete("def add", **ask).token_ids))
+    assert sure.token_ids == client.complete("def add", **ask).token_ids
+    assert 0 not in long.token_ids[:15]
+
+
+@pytest.mark.usefixtures("complete_decoder")
+def test_streamed_log_probabilities_end_where_a_stop_string_cuts(speculative):
+    """Every token that is returned has its entry, and no other."""
+    full = speculative.complete("def add", max_tokens=24, ignore_eos=True)
+    stops = [full.text[at : at + 2] for at in range(0, len(full.text) - 8, 3)]
+
+    answers = [
+        speculative.complete("def add", max_tokens=24, ignore_eos=True, stop=[stop], logprobs=1) for stop in stops
+    ]  # fmt: skip
+
+    assert {answer.finish for answer in answers} == {Finish.STOP}
+    for answer in answers:
+        assert len(answer.logprobs) == len(answer.top_logprobs) == len(answer.token_ids) <= 24
+
+
+@pytest.mark.usefixtures("complete_decoder")
+def test_an_echo_has_the_log_probabilities_of_the_prompt(plain):
+    """The way to score a text in one call; its first token has none."""
+    choice = completion(plain, prompt="def add(a)", echo=True, logprobs=1, max_tokens=0, return_token_ids=True)["choices"][0]
+
+    ids = plain.tokenize("def add(a)")
+    (scores,) = plain.score([ids], top=1)
+    assert (choice["token_ids"], choice["text"]) == (ids, "def add(a)")
+    assert choice["logprobs"]["token_logprobs"][0] is None
+    assert choice["logprobs"]["token_logprobs"][1:] == pytest.approx([score.logprob for score in scores])

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specops.errors import InvalidInput
-from specops.stats.mixture import SHARES, Leak, Wealth, log_ratios
+from specops.stats.mixture import BINS, SHARES, Detector, Leak, Region, Wealth, log_ratios, rank_bet
 
 NULL = np.array([[0.5, 0.3, 0.2]])
+STAKES = {"a": 1.0, "b": 2.0, "c": 1.0}
 OTHER = np.array([[[0.1, 0.3, 0.6]], [[0.0, 1.0, 0.0]]])
 
 
@@ -36,10 +37,10 @@ def test_evidence_is_the_same_however_tokens_are_cut(seed, cuts):
     rng = np.random.default_rng(seed)
     ratios, position = rng.normal(size=(30, 3)), rng.integers(-1, 3, 30)
     ratio, far = rng.exponential(size=30), rng.random(30)
-    whole, path = Wealth.new(("a", "b", "c"), 2).fold(ratios, position)
+    whole, path = Wealth.new(STAKES, 2).fold(ratios, position)
     leak = Leak().fold(ratio, far, 0.05)
 
-    state, paths, leaked = Wealth.new(("a", "b", "c"), 2), [], Leak()
+    state, paths, leaked = Wealth.new(STAKES, 2), [], Leak()
     edges = [0, *sorted(cuts), 30]
     for start, stop in pairwise(edges):
         state, part = state.fold(ratios[start:stop], position[start:stop])
@@ -53,7 +54,7 @@ def test_evidence_is_the_same_however_tokens_are_cut(seed, cuts):
 
 def test_half_of_the_stake_rides_on_all_tokens_together():
     """With strata the pooled row holds one half, each position an equal part of the other."""
-    wealth, path = Wealth.new(("a",), 2).fold(np.array([[math.log(4.0)]]), np.array([1]))
+    wealth, path = Wealth.new({"a": 1.0}, 2).fold(np.array([[math.log(4.0)]]), np.array([1]))
 
     assert math.exp(path[-1]) == pytest.approx(0.5 * 4 + 0.25 * 1 + 0.25 * 4)
     assert wealth.winner == ("a", None)
@@ -63,19 +64,21 @@ def test_a_bug_at_one_position_is_located():
     """Losses elsewhere leave the stratum with the bug on top."""
     ratios = np.array([[0.5], [-1.0]] * 20)
 
-    wealth, _ = Wealth.new(("a",), 2).fold(ratios, np.array([1, 0] * 20))
+    wealth, _ = Wealth.new({"a": 1.0}, 2).fold(ratios, np.array([1, 0] * 20))
 
     assert wealth.winner == ("a", 1)
 
 
 def test_saved_evidence_is_read_back_to_the_bit():
     """Through JSON text."""
-    wealth, _ = Wealth.new(("a", "b"), 1).fold(np.array([[0.1, -0.3]]), np.array([0]))
+    wealth, _ = Wealth.new({"a": 3.0, "b": 1.0}, 1).fold(np.array([[0.1, -0.3]]), np.array([0]))
 
     assert Wealth.from_record(json.loads(json.dumps(wealth.to_record()))) == wealth
 
 
-@pytest.mark.parametrize("record", [{}, {"names": ["a"], "logs": [[1.0, 2.0]], "tokens": 1, "peak": 0.0}, {"names": 3}])
+@pytest.mark.parametrize(
+    "record", [{}, {"names": 3}, {"names": ["a"], "shares": [1.0], "logs": [[1.0, 2.0]], "tokens": 1, "peak": 0.0}]
+)
 def test_foreign_records_are_refused(record):
     """What is not saved evidence is no evidence."""
     with pytest.raises(InvalidInput, match="start the verification anew"):
@@ -103,13 +106,13 @@ def test_what_is_no_law_is_refused(null, other, token):
 
 def test_folding_refuses_wrong_shapes_and_numbers():
     """Each with its reason."""
-    wealth = Wealth.new(("a",))
+    wealth = Wealth.new({"a": 2.0})
     with pytest.raises(InvalidInput, match="for 1 alternatives"):
         wealth.fold(np.zeros((2, 3)))
     with pytest.raises(InvalidInput, match="not finite"):
         wealth.fold(np.array([[np.inf]]))
-    with pytest.raises(InvalidInput, match="at least one alternative"):
-        Wealth.new(())
+    with pytest.raises(InvalidInput, match="at least one"):
+        Wealth.new({})
     with pytest.raises(InvalidInput, match="equal shapes"):
         Leak().fold(np.ones(2), np.ones(3), 0.05)
 
@@ -138,3 +141,98 @@ def test_tokens_needed_shrink_with_the_data_and_end_at_zero():
     assert all_.tokens_needed(0.02, 0.01) == 0
     assert Leak().fold(np.full(50, 5.0), np.ones(50), 0.01).tokens_needed(0.01, 0.01) is None
     assert SHARES[0] == 0
+
+
+def test_stakes_weigh_the_alternatives():
+    """Three quarters on the one that wins."""
+    _, path = Wealth.new({"a": 3.0, "b": 1.0}).fold(np.log([[4.0, 0.5]]))
+
+    assert math.exp(path[-1]) == pytest.approx(0.75 * 4 + 0.25 * 0.5)
+
+
+@pytest.mark.parametrize("stakes", [{"a": 0.0}, {"a": -1.0}, {"a": math.inf}])
+def test_a_stake_is_a_positive_number(stakes):
+    """An alternative without stake cannot win."""
+    with pytest.raises(InvalidInput, match="stakes are > 0"):
+        Wealth.new(stakes)
+
+
+@given(st.integers(0, 10_000), st.floats(0.1, 0.9))
+def test_bets_where_p_is_known_up_to_a_factor_stay_fair(seed, factor):
+    """Whatever the mass of the known atoms really is, no alternative gains on average, nor does the bet on ranks."""
+    rng = np.random.default_rng(seed)
+    said, laws = rng.dirichlet(np.ones(5)), rng.dirichlet(np.ones(5), size=(3, 1))
+    known, barred = np.array([[True, True, False, False, False]]), np.array([[False, False, False, False, True]])
+    truth = np.array([factor * said[0], factor * said[1], 0.0, 0.0, 1e-4]) / (said[0] + said[1])
+    truth[2] = 1 - truth.sum() if truth.sum() < 1 else 0.0
+    truth /= truth.sum()
+    region = Region(known=known, barred=barred, surprise=max(1e-4, truth[4]))
+
+    means, rank = np.zeros(3), 0.0
+    for token in range(5):
+        means += truth[token] * np.exp(log_ratios(said[None], laws, np.array([token]), region)[0])
+        rank += truth[token] * rank_bet(said[None], np.array([token]), tuple(np.arange(BINS) / 3), known)[0][0]
+
+    assert (means <= 1 + 1e-9).all()
+    assert rank == pytest.approx(1.0)
+
+
+def test_a_barred_token_is_strong_evidence_but_no_proof():
+    """One emission outside the filters may be rounding; the alternative that expects it gains its share over the surprise."""
+    null, other = np.array([[1.0, 0.0]]), np.array([[[0.5, 0.5]]])
+    region = Region(known=np.array([[True, False]]), barred=np.array([[False, True]]), surprise=1e-3)
+
+    assert math.exp(log_ratios(null, other, np.array([1]), region)[0, 0]) == pytest.approx(500, rel=0.05)
+    assert region.is_whole.all()
+
+
+def test_the_bet_on_ranks_is_fair_and_learns():
+    """Summed over all tokens with p, a bet has mean one; fed with one rank only, it grows."""
+    counts = tuple(np.arange(BINS) / 3)
+    means = sum(p * rank_bet(NULL, np.array([token]), counts)[0][0] for token, p in enumerate(NULL[0]))
+    many, grown = rank_bet(np.repeat(NULL, 200, axis=0), np.zeros(200, int), (0.0,) * BINS)
+
+    assert means == pytest.approx(1.0)
+    assert many[0] == pytest.approx(1.0)
+    assert 1.9 < many[-1] < 2.0
+    assert sum(grown) == pytest.approx(200)
+
+
+def test_the_bet_on_ranks_survives_a_token_of_probability_zero():
+    """The place is then a point; the bet stays a number."""
+    ratio, _ = rank_bet(np.array([[1.0, 0.0]]), np.array([1]), (0.0,) * BINS)
+
+    assert ratio == pytest.approx([1.0])
+
+
+@given(st.integers(0, 10_000), st.integers(0, 30))
+def test_the_detector_is_the_same_however_tokens_are_cut(seed, cut):
+    """And equals the sum over all starting times, with the strata of `Wealth`."""
+    rng = np.random.default_rng(seed)
+    ratios, position = rng.normal(size=(30, 3)), rng.integers(-1, 3, 30)
+    whole, path = Detector.new(1e9, STAKES, 2).fold(ratios, position)
+    half, first = Detector.new(1e9, STAKES, 2).fold(ratios[:cut], position[:cut])
+    rest, second = half.fold(ratios[cut:], position[cut:])
+
+    pooled, sums = Detector.new(1e9, {"a": 1.0}).fold(ratios[:, :1])
+    assert rest == whole
+    assert np.array_equal(np.concatenate([first, second]), path)
+    assert math.exp(sums[-1]) == pytest.approx(sum(math.exp(ratios[start:, 0].sum()) for start in range(30)))
+    assert pooled.winner == ("a", None)
+
+
+def test_the_detector_finds_a_late_change_and_says_when():
+    """After a thousand losing tokens a mixture needs as many to recover, the detector none."""
+    ratios = np.concatenate([np.full((1_000, 1), -0.5), np.full((60, 1), 0.5)])
+
+    detector, _ = Detector.new(1e6, {"a": 1.0}).fold(ratios)
+    wealth, _ = Wealth.new({"a": 1.0}).fold(ratios)
+
+    assert 1_020 < detector.alarm_at < 1_035
+    assert wealth.peak == 0.0
+
+
+def test_a_run_length_below_two_tokens_is_refused():
+    """It would always alarm."""
+    with pytest.raises(InvalidInput, match="run length"):
+        Detector.new(1.0, {"a": 1.0})

@@ -1,0 +1,28 @@
+"""Prompts for a verification when nobody gives any: code, prose, lists, figures, dialogue, other languages, each left open."""
+
+PROMPTS = (
+    "def read_lines(path):\n    with open(path) as file:\n",
+    "import math\n\n\nclass Circle:\n    def __init__(self, radius):\n",
+    "for name, value in sorted(table.items()):\n    print(",
+    "SELECT name, count(*) FROM orders WHERE",
+    '{"id": 17, "tags": ["new", "open"], "owner": ',
+    "<html>\n<head>\n<title>",
+    "#!/bin/sh\nset -e\n",
+    "The river had risen in the night, and in the morning",
+    "Once upon a time there was a small town where",
+    "The results of the experiment show that",
+    "Dear Sir or Madam,\n\nI am writing to",
+    "Question: What is the capital of France?\nAnswer:",
+    "Question: Why does ice float on water?\nAnswer:",
+    "Translate into German: The weather is fine today.\n",
+    "Three reasons to keep a diary:\n1.",
+    "Shopping list:\n- bread\n- milk\n-",
+    "1, 1, 2, 3, 5, 8, 13,",
+    "January 12\nFebruary 9\nMarch",
+    "Alice: Did you see the letter?\nBob:",
+    "In der Mitte des Dorfes stand ein alter Brunnen, und",
+    "Le matin, avant que la ville ne se réveille,",
+    "En un lugar de la Mancha, de cuyo nombre",
+    "Summary: the meeting began at nine. The first item was",
+    "Error: could not connect to the database. To fix this,",
+)
