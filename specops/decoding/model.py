@@ -164,7 +164,8 @@ class Model:
         x = self._through_layers(x, self._turns[position], views, attend)
         for (_, cache), end in zip(rows, ends, strict=True):
             cache.length = end
-        return self._logits(x).split(counts)
+        parts: tuple[Tensor, ...] = torch.split(self._logits(x), counts)
+        return parts
 
     def _through_layers(
         self, x: Tensor, turns: Tensor, views: Iterable[_View], attend: Callable[[Tensor, _View], Tensor]
@@ -262,8 +263,10 @@ class _Source:
             norm_q = self._paired(self.take(at + "q_norm.weight", c.head_dim) * scale).expand(c.heads, -1)
             qk_norm = torch.cat((norm_q, self._paired(self.take(at + "k_norm.weight", c.head_dim)).expand(c.kv_heads, -1)))
             qk_norm = qk_norm.to(device)
-        products = (part.t().to(device, dtype).contiguous() for part in parts)
-        return _Layer(*products, qkv_bias=qkv_bias, out_bias=out_bias, qk_norm=qk_norm)
+        qkv, out, gate_up, down = (part.t().to(device, dtype).contiguous() for part in parts)
+        return _Layer(
+            qkv=qkv, out=out, gate_up=gate_up, down=down, qkv_bias=qkv_bias, out_bias=out_bias, qk_norm=qk_norm
+        )  # fmt: skip
 
     def _paired(self, weight: Tensor) -> Tensor:
         """Move row i + head_dim / 2 of each head beside row i: the two parts of one complex number."""

@@ -71,10 +71,10 @@ class Answer:
         """End the answer before its next round; no effect once it ended."""
         self.job.is_cancelled.set()
 
-    def _open(self) -> Iterator[Step]:
+    def _open(self) -> Request:
         self._admitted_s = time.perf_counter()
         self._engine.metrics.observe("request_queue_time_seconds", self._admitted_s - self._arrived_s)
-        return self._engine.rounds(self._call)
+        return self._engine.request(self._call)
 
     def _on_step(self, step: Step) -> bool:
         delta = self._delta(step)
@@ -148,7 +148,9 @@ class Engine:
             is_speculative=self.k > 0,
         )
         self.metrics = EngineMetrics(model_name=config.name, num_speculative_tokens=self.k)
-        self.scheduler = Scheduler(max_running=config.max_running, max_waiting=config.max_waiting)
+        self.scheduler = Scheduler(
+            target=target, draft=draft, max_running=config.max_running, max_waiting=config.max_waiting
+        )
 
     def encode(self, text: str) -> list[int]:
         """Return the token ids of a text, with the special tokens that the tokenizer's template adds."""
@@ -165,14 +167,13 @@ class Engine:
         self.scheduler.submit(answer.job)
         return answer
 
-    def rounds(self, call: Call) -> Iterator[Step]:
-        """Return the rounds of one request; nothing runs until it is advanced."""
-        request = Request(
+    def request(self, call: Call) -> Request:
+        """Return what the decoder is asked for."""
+        return Request(
             prompt_ids=call.prompt_ids, max_tokens=call.max_tokens, temperature=call.temperature, top_k=call.top_k,
             top_p=call.top_p, seed=secrets.randbits(63) if call.seed is None else call.seed, stop_ids=call.stop_token_ids,
             ignore_eos=call.ignore_eos,
         )  # fmt: skip
-        return self.generate(request)
 
     def generate(self, request: Request) -> Iterator[Step]:
         """Return the rounds of a decoder request."""
