@@ -19,11 +19,13 @@ from specops.decoding.draft import Draft, ModelDraft
 from specops.decoding.loop import Speculation, generate
 from specops.decoding.model import Model, load_model
 from specops.decoding.request import Request
+from specops.decoding.trace import stopwatch
 from specops.demo.pair import load_pair
 from tests.benchmarks.row import Row
 
 K, TOKENS, RUNS, PROMPTS, PROMPT_TOKENS, BATCH = 4, 64, 7, 8, 32, 8
 MIN_ASSISTED, MIN_PLAIN, MAX_PYTHON_MS, MAX_PYTHON_SHARE, MAX_FLOOR, MIN_BATCH = 3.0, 1.8, 0.4, 0.10, 2.0, 2.5
+MAX_TRACE_OFF, LAPS = 0.01, 4
 
 
 class Timed:
@@ -63,6 +65,7 @@ def measure() -> Iterator[Row]:
     yield from _python(target, small, prompts)
     yield _floor(target, prompts[0])
     yield from _batches(target, draft, prompts)
+    yield _trace_off(target, draft, prompts)
     yield _trace(target, draft, prompts)
 
 
@@ -220,6 +223,28 @@ def _batches(target: Model, draft: Draft, prompts: list[tuple[int, ...]]) -> Ite
             goal=f">= {goal}" if goal else "reported", holds=ratio >= goal if goal else True,
             against=f"one by one: {apart:.0f} tokens/s, together {together:.0f}", runs=RUNS,
         )  # fmt: skip
+
+
+def _trace_off(target: Model, draft: Draft, prompts: list[tuple[int, ...]]) -> Row:
+    """All that a round does for a trace that is off is make a stopwatch and press it: that, against the round's time."""
+    shares = []
+    for i in range(RUNS):
+        one = Speculation(target, draft, _ask(prompts[i % PROMPTS], seed=i))
+        step, rounds = one.prefill(), 0
+        began_s = time.perf_counter()
+        while step.finish is None:
+            step, rounds = one.round(), rounds + 1
+        round_s, began_s = (time.perf_counter() - began_s) / rounds, time.perf_counter()
+        for _ in range(1_000):
+            lap, _laps = stopwatch(on=False)
+            for _ in range(LAPS):
+                lap()
+        shares.append((time.perf_counter() - began_s) / 1_000 / round_s)
+    figure = statistics.median(shares)
+    return Row(
+        check="trace off", figure=figure * 100, unit="% of a round", goal=f"<= {MAX_TRACE_OFF:.0%}",
+        holds=figure <= MAX_TRACE_OFF, against="a round, greedy, batch 1", runs=RUNS,
+    )  # fmt: skip
 
 
 def _trace(target: Model, draft: Draft, prompts: list[tuple[int, ...]]) -> Row:
