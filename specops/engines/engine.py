@@ -196,6 +196,7 @@ def open_engine(config: ServerConfig) -> Engine:
     facts = _facts(config)
     torch.set_num_threads(config.threads)
     target = load_model(config.model, dtype=config.dtype, threads=config.threads)
+    facts["attention_kernel"] = target.attention_kernel
     engine = Engine(config, target=target, draft=_draft(config), facts=facts)
     _warm_up(engine)
     return engine
