@@ -1,7 +1,7 @@
 """A Hugging Face style folder on disk: config.json and *.safetensors, read so that nothing in it can run code.
 
-Called by `model.load_model`. It decides what is a readable Llama and refuses everything else with one line; what is computed
-from the tensors is `model`'s business. Pickle files are never opened. Test: tests/decoding/test_checkpoint.py.
+Called by `model.load_model`. It decides what is a readable Llama or Qwen and refuses everything else with one line;
+what is computed from the tensors is `model`'s business. Pickle files are never opened. Test: tests/decoding/test_checkpoint.py.
 """
 
 import json
@@ -13,15 +13,21 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from specops.decoding.rope import Rope, read_rope
 from specops.errors import InvalidWeights
 
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 INDEX = "model.safetensors.index.json"
+FAMILIES = ("llama", "qwen2", "qwen3")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Shape of a Llama; `max_len` is its context in tokens, `eos_ids` the tokens that end its text."""
+    """Shape of a Llama or Qwen.
+
+    `max_len` is its context in tokens, `eos_ids` the tokens that end its text; `qkv_bias` and `out_bias` say which attention
+    products have a bias, `qk_norm` whether each head of q and k is normalised before it turns (Qwen 3).
+    """
 
     vocab_size: int
     hidden: int
@@ -32,9 +38,12 @@ class Config:
     intermediate: int
     max_len: int
     rms_eps: float
-    rope_theta: float
+    rope: Rope
     tied: bool
     eos_ids: tuple[int, ...]
+    qkv_bias: bool = False
+    out_bias: bool = False
+    qk_norm: bool = False
 
     def __post_init__(self) -> None:
         """Check that the sizes fit together."""
@@ -61,8 +70,8 @@ def read_config(folder: Path) -> Config:
         InvalidWeights: the file is missing or broken, or asks for something this engine does not compute.
     """
     raw = _read_json(folder / "config.json")
-    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    _refuse_unsupported(folder, raw, rope)
+    _refuse_unsupported(folder, raw)
+    family, bias = raw["model_type"], bool(raw.get("attention_bias", False))
     try:
         heads, hidden, eos = int(raw["num_attention_heads"]), int(raw["hidden_size"]), raw.get("eos_token_id")
         return Config(
@@ -75,13 +84,16 @@ def read_config(folder: Path) -> Config:
             intermediate=int(raw["intermediate_size"]),
             max_len=int(raw["max_position_embeddings"]),
             rms_eps=float(raw.get("rms_norm_eps", 1e-6)),
-            rope_theta=float(rope.get("rope_theta") or raw.get("rope_theta") or 10_000.0),
+            rope=read_rope(raw, str(folder / "config.json")),
             tied=bool(raw.get("tie_word_embeddings", False)),
             eos_ids=tuple(eos) if isinstance(eos, list) else () if eos is None else (int(eos),),
+            qkv_bias=bias or family == "qwen2",  # Qwen 2 has these biases without saying so, and none on the output
+            out_bias=bias and family != "qwen2",
+            qk_norm=family == "qwen3",
         )
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as exc:
         raise InvalidWeights(
-            f"{folder / 'config.json'} lacks or spoils a size: {exc!r}; write the config of a Llama checkpoint"
+            f"{folder / 'config.json'} lacks or spoils a size: {exc!r}; write the config of a {family} checkpoint"
         ) from exc
 
 
@@ -130,17 +142,22 @@ def _read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _refuse_unsupported(folder: Path, raw: dict[str, Any], rope: dict[str, Any]) -> None:
-    wanted = (
-        ("model_type", raw.get("model_type"), "llama"),
-        ("hidden_act", raw.get("hidden_act", "silu"), "silu"),
-        ("attention_bias", bool(raw.get("attention_bias", False)), False),
-        ("mlp_bias", bool(raw.get("mlp_bias", False)), False),
-        ("rope_type", rope.get("rope_type", rope.get("type", "default")), "default"),
-        ("quantization_config", raw.get("quantization_config"), None),
+def _refuse_unsupported(folder: Path, raw: dict[str, Any]) -> None:
+    sliding = bool(raw.get("use_sliding_window", False)) or (
+        raw.get("model_type") == "llama" and raw.get("sliding_window") is not None
+    )
+    kinds = raw.get("layer_types")
+    wanted: tuple[tuple[str, object, tuple[object, ...]], ...] = (
+        ("model_type", raw.get("model_type"), FAMILIES),
+        ("hidden_act", raw.get("hidden_act", "silu"), ("silu",)),
+        ("mlp_bias", bool(raw.get("mlp_bias", False)), (False,)),
+        ("sliding window", sliding, (False,)),
+        *(("layer type", kind, ("full_attention",)) for kind in (kinds if isinstance(kinds, list) else ())),
+        ("quantization_config", raw.get("quantization_config"), (None,)),
     )
     for name, got, expected in wanted:
-        if got != expected:
+        if got not in expected:
+            computed = ", ".join(map(repr, expected))
             raise InvalidWeights(
-                f"{folder / 'config.json'} has {name} {got!r}, this engine computes {expected!r} only; serve it with vLLM"
+                f"{folder / 'config.json'} has {name} {got!r}, this engine computes {computed} only; serve it with vLLM"
             )

@@ -1,9 +1,9 @@
 """Stage 1 of 5, draft. Owner: the draft.
 
 Input: the committed tokens, k and chance; output: a proposal of at most k tokens with the law each was drawn from.
-Invariant: that law is the one the token was really drawn from, under the request's temperature, top-k and top-p; between rounds
-a draft's cache holds a prefix of the committed tokens. A `Draft` is shared and stateless; what it knows of a request lives
-in the `Drafting` it opens. Called by `loop`. Test: tests/decoding/test_draft.py.
+Invariant: that law is the one the token was really drawn from, under the request's settings (the minimum length apart, which
+only the target keeps); between rounds a draft's cache holds a prefix of the committed tokens. A `Draft` is shared and
+stateless; what it knows of a request lives in the `Drafting` it opens. Called by `loop`. Test: tests/decoding/test_draft.py.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specops.decoding.model import Model
 from specops.decoding.request import Request
-from specops.decoding.sampling import Chance, law
+from specops.decoding.sampling import Chance, best, law
 from specops.errors import InvalidInput
 
 
@@ -89,13 +89,15 @@ class ModelDrafting:
         proposal, which was never fed; after a prefill the whole prompt.
         """
         k = min(k, self.cache.capacity - len(committed) + 1)
-        feed, tokens, rows = committed[self.cache.length :], [], []
+        feed, rows = committed[self.cache.length :], []
+        tokens: list[int] = []
         for _ in range(k):
             logits = self.model.forward(feed, self.cache, last_only=True)
+            text = [*committed, *tokens] if self.request.has_penalties else committed
             if self.greedy:
-                tokens.append(int(logits.argmax()))
+                tokens += best(logits, self.request, text)
             else:
-                rows.append(law(logits, self.request))
+                rows.append(law(logits, self.request, text))
                 tokens.append(chance.pick(rows[-1][0]))
             feed = tokens[-1:]
         return Proposal(tokens=tuple(tokens), law=torch.cat(rows) if rows else None)

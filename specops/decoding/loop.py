@@ -3,22 +3,22 @@
 Input: target, draft and request; output: one `Step` per prefill or round, each from the state the last one accepted.
 Invariants after every step: the target's cache holds all committed tokens but the last; the draft's cache holds a prefix of
 them; a round emits its accepted prefix plus exactly one token, unless a stop token or the limit cuts it.
-All state lives in the `Speculation`, so requests may be interleaved round by round. Vocabulary checks belong to `engines`.
-Test: tests/decoding/test_loop.py.
+All state lives in the `Speculation`, so requests may be interleaved round by round, or their forwards run together: `draft`
+and `finish` are a round without its forward. Plain decoding, the baseline and the fallback, is the loop without a draft.
+Vocabulary checks of the draft belong to `engines`. Test: tests/decoding/test_loop.py, tests/decoding/test_plain.py.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from specops.decoding.accept import Ruling, accept, accept_greedy
-from specops.decoding.draft import Draft, Proposal
-from specops.decoding.model import Model
-from specops.decoding.plain import generate_plain, next_token
-from specops.decoding.request import Ending, Request, Step, cut
+from specops.decoding.draft import NOTHING, Draft, Proposal
+from specops.decoding.model import KVCache, Model
+from specops.decoding.request import Ending, Request, Step, TokenLogprob, cut
 from specops.decoding.resample import excess, resample
-from specops.decoding.sampling import Chance, Seeded, entropies_nats, law
+from specops.decoding.sampling import Chance, Seeded, best, choose, entropies_nats, law, token_logprobs
 from specops.decoding.score import score
 from specops.decoding.trace import Decided, RoundTrace, stopwatch
 from specops.errors import InvalidInput
@@ -36,30 +36,39 @@ def generate(target: Model, draft: Draft | None, request: Request, *, chance: Ch
         chance: replaces the source seeded by the request; for tests that enumerate.
 
     Returns:
-        An iterator of steps; the first comes from the prefill, the last has a `finish`. Nothing runs until it is advanced.
+        An iterator of steps; the first comes from the prefill, the last has a `finish`. No forward runs until it is advanced.
 
     Raises:
         InvalidInput: the prompt has an unknown token or leaves no room in the target's context.
     """
-    _check_prompt(target, request)
-    chance = chance or Seeded(request.seed)
-    if draft is None or request.k == 0:
-        return generate_plain(target, request, _limit(target, request), _stop_ids(target, request), chance)
     return Speculation(target, draft, request, chance).steps()
 
 
 class Speculation:
-    """One request being decoded; `committed`, `cache` and `drafting` are its whole state."""
+    """One request being decoded; `committed`, `cache` and `drafting` are its whole state.
 
-    def __init__(self, target: Model, draft: Draft, request: Request, chance: Chance) -> None:
-        self.target, self.request, self.chance = target, request, chance
-        self.k = draft.k if request.k is None else request.k
-        self.limit = _limit(target, request)
-        self.stop_ids = _stop_ids(target, request)
+    Args:
+        target: whose law is kept.
+        draft: what proposes; None decodes plainly.
+        request: prompt, limits and sampling.
+        chance: replaces the source seeded by the request.
+        cache: the target's, empty; None allocates one. A batch gives a slot of its own, and after `draft` feeds it
+            `committed[-1]` and the proposal's tokens.
+    """
+
+    def __init__(
+        self, target: Model, draft: Draft | None, request: Request, chance: Chance | None = None, cache: KVCache | None = None
+    ) -> None:
+        _check_ids(target, request)
+        self.target, self.request, self.chance = target, request, chance or Seeded(request.seed)
+        self.limit = min(len(request.prompt_ids) + request.max_tokens, target.config.max_len)  # tokens, prompt included
+        self.stop_ids = frozenset(request.stop_ids if request.ignore_eos else (*request.stop_ids, *target.config.eos_ids))
         self.committed = list(request.prompt_ids)
-        self.cache = target.new_cache(self.limit)
-        self.drafting = draft.open(request, self.limit)
+        self.cache = cache or target.new_cache(self.limit)
+        self.k = 0 if draft is None else draft.k if request.k is None else request.k
+        self.drafting = draft.open(request, self.limit) if draft and self.k else None
         self.resample, self.accept = resample, accept  # instance attributes: tests put mutants here
+        self.lap, self.laps = stopwatch(on=False)
 
     def steps(self) -> Iterator[Step]:
         """Yield the prefill's step, then rounds, until one of them finishes."""
@@ -71,69 +80,87 @@ class Speculation:
 
     def prefill(self) -> Step:
         """Commit the first token, straight from the target."""
-        token = next_token(self.target, self.cache, self.committed, self.request, self.chance)
-        tokens, finish = cut((token,), self.stop_ids, self.limit - len(self.committed))
-        self.committed += tokens
-        return Step(tokens=tokens, finish=finish)
+        return self.start(self.target.forward(self.committed, self.cache, last_only=self.request.prompt_logprobs is None))
 
-    @torch.inference_mode()
     def round(self) -> Step:
         """Draft, score, accept, resample; commit the result and bring both caches back to it."""
-        lap, laps = stopwatch(on=self.request.trace)
-        room = self.limit - len(self.committed)
-        # 1 draft: never more than can be emitted beside the round's own token
-        proposal = self.drafting.propose(self.committed, min(self.k, room - 1), self.chance)
-        lap()
-        # 2 score
-        logits = score(self.target, self.cache, self.committed[-1], proposal.tokens)
-        lap()
-        # 3 accept, 4 resample
-        ruling, token, laws = self._judge(proposal, logits, lap)
-        lap()
+        proposal = self.draft()
+        return self.finish(proposal, score(self.target, self.cache, self.committed[-1], proposal.tokens))
+
+    @torch.inference_mode()
+    def start(self, logits: Tensor) -> Step:
+        """Commit the first token from the target's logits in the prompt: the last row, or all for their log probabilities."""
+        depth, prompt = self.request.prompt_logprobs, self.committed[1:]
+        token = choose(logits[-1:], self.request, self.chance, self.committed, self.stop_ids)
+        tokens, finish = cut((token,), self.stop_ids, self.limit - len(self.committed))
+        self.committed += tokens
+        return Step(
+            tokens=tokens,
+            finish=finish,
+            logprobs=self._logprobs(logits[-1:], tokens),
+            prompt_logprobs=None if depth is None else token_logprobs(logits, prompt, depth),
+        )
+
+    def _logprobs(self, logits: Tensor, tokens: Sequence[int]) -> tuple[TokenLogprob, ...] | None:
+        return None if self.request.logprobs is None else token_logprobs(logits, tokens, self.request.logprobs)
+
+    @torch.inference_mode()
+    def draft(self, most: int | None = None) -> Proposal:
+        """Return stage 1's proposal: never more than can be emitted beside the round's own token, nor than `most`."""
+        self.lap, self.laps = stopwatch(on=self.request.trace)
+        k = min(self.k if most is None else min(self.k, most), self.limit - len(self.committed) - 1)
+        proposal = self.drafting.propose(self.committed, k, self.chance) if self.drafting else NOTHING
+        self.lap()
+        return proposal
+
+    @torch.inference_mode()
+    def finish(self, proposal: Proposal, logits: Tensor) -> Step:
+        """Run stages 3 to 5 on the target's logits [1 + len(proposal.tokens), vocab] after the last token and each."""
+        self.lap()  # 2 score is over
+        ruling, token, laws = self._judge(proposal, logits)  # 3 accept, 4 resample
+        self.lap()
         # 5 repeat from the accepted state
         block = (*proposal.tokens[: ruling.accepted], token)
-        tokens, finish = cut(block, self.stop_ids, room)
+        tokens, finish = cut(block, self.stop_ids, self.limit - len(self.committed))
         self.committed += tokens
         self.cache.rewind(len(self.committed) - 1)
-        self.drafting.rewind(len(self.committed) - 1)
+        if self.drafting:
+            self.drafting.rewind(len(self.committed) - 1)
         return Step(
             tokens=tokens,
             drafted=len(proposal.tokens),
             accepted=ruling.accepted,
             finish=finish,
-            trace=_trace(proposal, logits, ruling, laws, emitted=tokens, laps=laps) if self.request.trace else None,
+            logprobs=self._logprobs(logits, tokens),
+            trace=_trace(proposal, logits, ruling, laws, emitted=tokens, laps=self.laps) if self.request.trace else None,
         )
 
-    def _judge(self, proposal: Proposal, logits: Tensor, lap: Callable[[], None]) -> tuple[Ruling, int, Tensor | None]:
+    def _judge(self, proposal: Proposal, logits: Tensor) -> tuple[Ruling, int, Tensor | None]:
         """Return the ruling, the round's last token, and the target's laws (None at temperature 0, where none are built)."""
         drafted = proposal.tokens
+        text = [*self.committed, *drafted] if drafted else self.committed
         if self.request.temperature == 0:
-            best = logits.argmax(-1).tolist()
-            ruling = accept_greedy(drafted, best)
-            lap()
-            return ruling, best[ruling.accepted], None
-        laws = law(logits, self.request)
+            choices = best(logits, self.request, text, self.stop_ids)
+            ruling = accept_greedy(drafted, choices)
+            self.lap()
+            return ruling, choices[ruling.accepted], None
+        laws = law(logits, self.request, text, self.stop_ids)
         ruling = self.accept(drafted, proposal.law, laws, self.chance)
-        lap()
+        self.lap()
         return ruling, self.resample(ruling.accepted, drafted, proposal.law, laws, self.chance), laws
 
 
-def _check_prompt(target: Model, request: Request) -> None:
+def _check_ids(target: Model, request: Request) -> None:
     ids, vocab, context = request.prompt_ids, target.config.vocab_size, target.config.max_len
     if min(ids) < 0 or max(ids) >= vocab:
         wrong = f"prompt has token ids from {min(ids)} to {max(ids)}, the target's vocabulary has {vocab}"
         raise InvalidInput(f"{wrong}; encode it with the target's tokenizer")
+    named = (*request.stop_ids, *(token for token, _ in request.logit_bias))
+    if min(named, default=0) < 0 or max(named, default=0) >= vocab:
+        wrong = f"stop tokens or logit_bias name ids from {min(named)} to {max(named)}, the target's vocabulary has {vocab}"
+        raise InvalidInput(f"{wrong}; leave them out")
     if len(ids) >= context:
         raise InvalidInput(f"prompt has {len(ids)} tokens, the target's context is {context}; shorten the prompt")
-
-
-def _limit(target: Model, request: Request) -> int:
-    """Return how many tokens may be committed, prompt included."""
-    return min(len(request.prompt_ids) + request.max_tokens, target.config.max_len)
-
-
-def _stop_ids(target: Model, request: Request) -> frozenset[int]:
-    return frozenset(request.stop_ids if request.ignore_eos else (*request.stop_ids, *target.config.eos_ids))
 
 
 def _trace(

@@ -1,4 +1,4 @@
-"""A Llama for decoding: few, large operations per layer, and a cache that belongs to the request, not to the model.
+"""A Llama or Qwen for decoding: few, large operations per layer, and a cache that belongs to the request, not to the model.
 
 Called by every stage that needs logits. At batch 1 on a CPU the dispatch of an operation costs as much as its arithmetic, so
 the weights are rearranged once at load time, without changing the function:
@@ -9,16 +9,19 @@ It decides nothing about tokens. Test: tests/decoding/test_model.py.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
+from torch.nn.attention import SDPBackend
 
 from specops.decoding.checkpoint import Config, read_config, read_tensors
 from specops.errors import InvalidInput, InvalidWeights
+
+_View = tuple[Tensor, Tensor, Tensor]  # of one layer: where k and v are stored, keys, values
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -26,16 +29,16 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 class KVCache:
     """Keys and values of one request, allocated once; rewinding is setting `length` lower, nothing is copied.
 
-    Memory beyond `length` is uninitialised or stale and never read.
+    It is one slot of `pool` [layers, slots, 2, kv_heads, capacity, head_dim], which requests that run together share. What lies
+    beyond `length` is stale and never weighs.
     """
 
-    __slots__ = ("capacity", "kv", "length")
+    __slots__ = ("capacity", "kv", "length", "pool", "slot")
 
-    def __init__(self, config: Config, capacity: int, *, dtype: torch.dtype, device: torch.device) -> None:
-        """Allocate room for `capacity` positions; untouched pages cost no memory on a CPU."""
-        shape = (config.layers, 2, 1, config.kv_heads, capacity, config.head_dim)
-        self.kv = torch.empty(shape, dtype=dtype, device=device)
-        self.capacity = capacity
+    def __init__(self, pool: Tensor, slot: int, capacity: int) -> None:
+        """Take a slot of the pool for at most `capacity` positions."""
+        self.pool, self.slot, self.capacity = pool, slot, capacity
+        self.kv = pool[:, slot, :, :, :capacity]
         self.length = 0
 
     def rewind(self, length: int) -> None:
@@ -49,6 +52,9 @@ class _Layer:
     out: Tensor  # [heads head_dim, hidden]
     gate_up: Tensor  # [hidden, 2 intermediate]
     down: Tensor  # [intermediate, hidden]
+    qkv_bias: Tensor | None  # [(heads + 2 kv_heads) head_dim]
+    out_bias: Tensor | None  # [hidden]
+    qk_norm: Tensor | None  # [heads + kv_heads, head_dim]
 
 
 class Model:
@@ -66,12 +72,17 @@ class Model:
         self._layers = tuple(source.layer(i, gain, dtype, device) for i in range(config.layers))
         self._floor = torch.tensor(math.sqrt(config.rms_eps * config.hidden), device=device)
         self._turns = _turns(config, device)
+        self.attention_kernel = _kernel(config, dtype, device)
+
+    def new_pool(self, slots: int, capacity: int) -> Tensor:
+        """Return room for the caches of `slots` requests; untouched pages cost no memory on a CPU."""
+        c = self.config
+        return torch.zeros((c.layers, slots, 2, c.kv_heads, capacity, c.head_dim), dtype=self.dtype, device=self.device)
 
     def new_cache(self, capacity: int | None = None) -> KVCache:
         """Return an empty cache for `capacity` positions, by default and at most the model's context."""
-        return KVCache(
-            self.config, min(capacity or self.config.max_len, self.config.max_len), dtype=self.dtype, device=self.device
-        )
+        capacity = min(capacity or self.config.max_len, self.config.max_len)
+        return KVCache(self.new_pool(1, capacity), 0, capacity)
 
     @torch.inference_mode()
     def forward(self, ids: Sequence[int], cache: KVCache, *, last_only: bool = False) -> Tensor:
@@ -88,39 +99,96 @@ class Model:
         Raises:
             InvalidInput: the cache has no room.
         """
-        start, end = cache.length, cache.length + len(ids)
-        if end > cache.capacity:
-            raise InvalidInput(f"cache holds {cache.capacity} positions, {end} are needed; shorten the prompt or max_tokens")
+        start, end = cache.length, _end(cache, ids)
         x = self._embed.narrow(0, ids[0], 1) if len(ids) == 1 else self._embed[torch.tensor(ids, device=self.device)]
-        x = self._through_layers(x, cache, start, end)
-        cache.length = end
-        return F.linear(self._unit(x[-1:] if last_only else x) * self._norm, self._head).float()
-
-    def _through_layers(self, x: Tensor, cache: KVCache, start: int, end: int) -> Tensor:
-        c, n = self.config, end - start
-        groups = c.heads // c.kv_heads
-        turns = self._turns[start:end]
-        still = torch.ones_like(turns).expand(-1, c.kv_heads, -1)
-        turns = torch.cat((turns.expand(-1, c.heads + c.kv_heads, -1), still), dim=1)
+        c, n, groups = self.config, end - start, self.config.heads // self.config.kv_heads
         mask = _causal(start, end, groups, x) if n > 1 else None
         new = cache.kv[..., start:end, :].view(c.layers, 2 * c.kv_heads, n, c.head_dim).transpose(1, 2).unbind(0)
-        seen = cache.kv[..., :end, :]
-        for layer, slot, keys, values in zip(self._layers, new, seen[:, 0].unbind(0), seen[:, 1].unbind(0), strict=True):
-            qkv = torch.mm(self._unit(x), layer.qkv).view(n, -1, c.head_dim // 2, 2)
-            turned = torch.view_as_real(torch.view_as_complex(qkv.float()) * turns).view(n, -1, c.head_dim)
+        seen = cache.kv[..., :end, :].unsqueeze(2)
+        views = zip(new, seen[:, 0].unbind(0), seen[:, 1].unbind(0), strict=True)
+
+        def attend(turned: Tensor, view: _View) -> Tensor:
+            slot, keys, values = view
             slot.copy_(turned[:, c.heads :])
-            q = (
-                turned[:, : c.heads]
-                .view(n, c.kv_heads, groups, c.head_dim)
-                .permute(1, 2, 0, 3)
-                .reshape(1, c.kv_heads, groups * n, -1)
-            )
-            mixed = F.scaled_dot_product_attention(q.to(self.dtype), keys, values, attn_mask=mask, scale=1.0)
-            mixed = mixed.view(c.kv_heads, groups, n, c.head_dim).permute(2, 0, 1, 3).reshape(n, -1)
-            x = torch.addmm(x, mixed, layer.out)
+            q = turned[:, : c.heads].view(n, c.kv_heads, groups, c.head_dim).permute(1, 2, 0, 3)
+            q = q.reshape(1, c.kv_heads, groups * n, -1).to(self.dtype)
+            mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=1.0)
+            return mixed.view(c.kv_heads, groups, n, c.head_dim).permute(2, 0, 1, 3).reshape(n, -1)
+
+        x = self._through_layers(x, self._turns[start:end], views, attend)
+        cache.length = end
+        return self._logits(x[-1:] if last_only else x)
+
+    @torch.inference_mode()
+    def forward_rows(self, rows: Sequence[tuple[Sequence[int], KVCache]]) -> tuple[Tensor, ...]:
+        """Run the tokens of several requests in one forward: every product sees all of them at once.
+
+        Args:
+            rows: for each request its ids, at least one, and its cache; all caches are different slots of one pool.
+
+        Returns:
+            For each row what `forward` returns for it, up to the order of float additions.
+
+        Raises:
+            InvalidInput: a cache has no room; then no cache has changed.
+        """
+        if len(rows) == 1:
+            return (self.forward(*rows[0]),)
+        ends = [_end(cache, ids) for ids, cache in rows]
+        counts = [len(ids) for ids, _ in rows]
+        width, slots, longest = max(counts), 1 + max(cache.slot for _, cache in rows), max(ends)
+        table = torch.tensor(
+            [(t, cache.slot, i, cache.length + i) for ids, cache in rows for i, t in enumerate(ids)], device=self.device
+        )
+        flat, slot, column, position = table.unbind(1)
+        c, groups, total = self.config, self.config.heads // self.config.kv_heads, len(table)
+        x = self._embed[flat]
+        # Rows are aligned to slots, so idle slots are computed along; they, and padding, look at position 0 and go nowhere.
+        reach = torch.zeros((slots, width), dtype=torch.long, device=self.device).index_put_((slot, column), position)
+        hidden = torch.arange(longest, device=self.device) > reach.unsqueeze(-1)
+        mask = torch.zeros_like(hidden, dtype=self.dtype).masked_fill_(hidden, -torch.inf).repeat(1, groups, 1).unsqueeze(1)
+        pool = rows[0][1].pool
+        views = zip(pool.flatten(2, 3).unbind(0), *pool[:, :slots, :, :, :longest].unbind(2), strict=True)
+        padded = torch.zeros((slots, width, c.heads, c.head_dim), dtype=self.dtype, device=self.device)
+
+        def attend(turned: Tensor, view: _View) -> Tensor:
+            store, keys, values = view
+            store[slot, :, position] = turned[:, c.heads :].to(self.dtype)
+            padded[slot, column] = turned[:, : c.heads].to(self.dtype)
+            q = padded.view(slots, width, c.kv_heads, groups, -1).permute(0, 2, 3, 1, 4)
+            q = q.reshape(slots, c.kv_heads, groups * width, -1)
+            mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=1.0)
+            mixed = mixed.view(slots, c.kv_heads, groups, width, -1).permute(0, 3, 1, 2, 4)
+            return mixed[slot, column].reshape(total, -1)
+
+        x = self._through_layers(x, self._turns[position], views, attend)
+        for (_, cache), end in zip(rows, ends, strict=True):
+            cache.length = end
+        parts: tuple[Tensor, ...] = torch.split(self._logits(x), counts)
+        return parts
+
+    def _through_layers(
+        self, x: Tensor, turns: Tensor, views: Iterable[_View], attend: Callable[[Tensor, _View], Tensor]
+    ) -> Tensor:
+        """Run all layers over x [n, hidden]; `attend` stores k and v of a layer and mixes what each position sees."""
+        c, n = self.config, len(x)
+        turned_heads = c.heads + c.kv_heads
+        still = torch.ones_like(turns).expand(-1, c.kv_heads, -1)
+        turns = torch.cat((turns.expand(-1, turned_heads, -1), still), dim=1)
+        for layer, view in zip(self._layers, views, strict=True):
+            qkv = _product(self._unit(x), layer.qkv, layer.qkv_bias).view(n, -1, c.head_dim)
+            if layer.qk_norm is not None:
+                heads = F.rms_norm(qkv[:, :turned_heads].float(), (c.head_dim,), eps=c.rms_eps)
+                qkv = torch.cat((heads * layer.qk_norm, qkv[:, turned_heads:].float()), dim=1)
+            pairs = torch.view_as_complex(qkv.float().view(n, -1, c.head_dim // 2, 2))
+            mixed = attend(torch.view_as_real(pairs * turns).view(n, -1, c.head_dim), view)
+            x = torch.addmm(x, mixed, layer.out) if layer.out_bias is None else x + _product(mixed, layer.out, layer.out_bias)
             gate, up = torch.mm(self._unit(x), layer.gate_up).chunk(2, -1)
             x = torch.addmm(x, F.silu(gate) * up, layer.down)
         return x
+
+    def _logits(self, x: Tensor) -> Tensor:
+        return F.linear(self._unit(x) * self._norm, self._head).float()
 
     def _unit(self, x: Tensor) -> Tensor:
         """Return x / sqrt(sum x^2 + hidden eps): the RMS norm but for a factor sqrt(hidden), which the weights carry."""
@@ -129,7 +197,7 @@ class Model:
 
 
 def load_model(folder: Path, *, dtype: str = "float32", device: str = "cpu", threads: int | None = None) -> Model:
-    """Load a Llama checkpoint.
+    """Load a Llama, Qwen 2 or Qwen 3 checkpoint.
 
     Args:
         folder: config.json and model.safetensors, or shards with their index; float16, bfloat16 or float32 weights.
@@ -138,7 +206,7 @@ def load_model(folder: Path, *, dtype: str = "float32", device: str = "cpu", thr
         threads: torch's threads for the whole process; None leaves them.
 
     Raises:
-        InvalidWeights: the checkpoint is missing, corrupt, pickled, or not a Llama this engine computes.
+        InvalidWeights: the checkpoint is missing, corrupt, pickled, or of a kind this engine does not compute.
         InvalidInput: an unknown dtype.
     """
     if dtype not in DTYPES:
@@ -169,31 +237,67 @@ class _Source:
     def layer(self, index: int, gain: float, dtype: torch.dtype, device: torch.device) -> _Layer:
         """Fuse and reorder one layer."""
         c, prefix = self.config, f"model.layers.{index}."
-        wide, narrow = c.heads * c.head_dim, c.kv_heads * c.head_dim
-        q = self.take(prefix + "self_attn.q_proj.weight", wide, c.hidden) / math.sqrt(c.head_dim)
-        k = self.take(prefix + "self_attn.k_proj.weight", narrow, c.hidden)
-        v = self.take(prefix + "self_attn.v_proj.weight", narrow, c.hidden)
+        wide, narrow, scale = c.heads * c.head_dim, c.kv_heads * c.head_dim, 1 / math.sqrt(c.head_dim)
+        at = prefix + "self_attn."
+        q_scale = 1.0 if c.qk_norm else scale  # a norm would undo it, so there the norm's weight carries it
+        q = self.take(at + "q_proj.weight", wide, c.hidden) * q_scale
+        k = self.take(at + "k_proj.weight", narrow, c.hidden)
+        v = self.take(at + "v_proj.weight", narrow, c.hidden)
         gate, up = (self.take(f"{prefix}mlp.{name}_proj.weight", c.intermediate, c.hidden) for name in ("gate", "up"))
         before = self.take(prefix + "input_layernorm.weight", c.hidden) * gain
         between = self.take(prefix + "post_attention_layernorm.weight", c.hidden) * gain
         parts = (
             torch.cat((self._paired(q), self._paired(k), v)) * before,
-            self.take(prefix + "self_attn.o_proj.weight", c.hidden, wide),
+            self.take(at + "o_proj.weight", c.hidden, wide),
             torch.cat((gate, up)) * between,
             self.take(prefix + "mlp.down_proj.weight", c.hidden, c.intermediate),
         )
-        return _Layer(*(part.t().to(device, dtype).contiguous() for part in parts))
+        qkv_bias = out_bias = qk_norm = None
+        if c.qkv_bias:
+            bias_q, bias_k = self.take(at + "q_proj.bias", wide) * q_scale, self.take(at + "k_proj.bias", narrow)
+            qkv_bias = torch.cat((self._paired(bias_q), self._paired(bias_k), self.take(at + "v_proj.bias", narrow)))
+            qkv_bias = qkv_bias.to(device, dtype)
+        if c.out_bias:
+            out_bias = self.take(at + "o_proj.bias", c.hidden).to(device, dtype)
+        if c.qk_norm:
+            norm_q = self._paired(self.take(at + "q_norm.weight", c.head_dim) * scale).expand(c.heads, -1)
+            qk_norm = torch.cat((norm_q, self._paired(self.take(at + "k_norm.weight", c.head_dim)).expand(c.kv_heads, -1)))
+            qk_norm = qk_norm.to(device)
+        qkv, out, gate_up, down = (part.t().to(device, dtype).contiguous() for part in parts)
+        return _Layer(
+            qkv=qkv, out=out, gate_up=gate_up, down=down, qkv_bias=qkv_bias, out_bias=out_bias, qk_norm=qk_norm
+        )  # fmt: skip
 
     def _paired(self, weight: Tensor) -> Tensor:
         """Move row i + head_dim / 2 of each head beside row i: the two parts of one complex number."""
-        return weight.view(-1, 2, self.config.head_dim // 2, self.config.hidden).transpose(1, 2).reshape(weight.shape)
+        halves = weight.reshape(-1, 2, self.config.head_dim // 2, weight.shape[1] if weight.dim() > 1 else 1)
+        return halves.transpose(1, 2).reshape(weight.shape)
 
 
 def _turns(config: Config, device: torch.device) -> Tensor:
-    """Return e^(i position theta^(-2j / head_dim)), complex64 [max_len, 1, head_dim / 2]."""
-    rates = config.rope_theta ** (-torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim)
+    """Return gain e^(i position rate), complex64 [max_len, 1, head_dim / 2]."""
+    rates, gain = config.rope.rates(config.head_dim)
     angles = torch.outer(torch.arange(config.max_len, dtype=torch.float32), rates)
-    return torch.polar(torch.ones_like(angles), angles).unsqueeze(1).to(device)
+    return torch.polar(torch.full_like(angles, gain), angles).unsqueeze(1).to(device)
+
+
+def _kernel(config: Config, dtype: torch.dtype, device: torch.device) -> str:
+    """Return which of torch's attention kernels runs for this model here: flash, efficient, math or cudnn."""
+    q = torch.zeros((1, config.kv_heads, 1, config.head_dim), dtype=dtype, device=device)
+    chosen = SDPBackend(torch._fused_sdp_choice(q, q, q, torch.zeros((1, 1), dtype=dtype, device=device), scale=1.0))  # noqa: SLF001  # torch has no public question
+    return chosen.name.removesuffix("_ATTENTION").lower()
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return torch.mm(x, weight) if bias is None else torch.addmm(bias, x, weight)
+
+
+def _end(cache: KVCache, ids: Sequence[int]) -> int:
+    """Return the cache's length after these ids, if they fit."""
+    end = cache.length + len(ids)
+    if end > cache.capacity:
+        raise InvalidInput(f"cache holds {cache.capacity} positions, {end} are needed; shorten the prompt or max_tokens")
+    return end
 
 
 def _causal(start: int, end: int, groups: int, like: Tensor) -> Tensor:

@@ -11,6 +11,8 @@ from enum import StrEnum
 from specops.decoding.trace import RoundTrace
 from specops.errors import InvalidInput
 
+_MOST = 2  # of a penalty's size, as in vLLM and OpenAI's API
+
 
 class Ending(StrEnum):
     """Why generation ended: a stop token, or the token or context limit (vLLM's words)."""
@@ -71,11 +73,33 @@ class Request:
             ("temperature", self.temperature, math.isfinite(self.temperature) and self.temperature >= 0, "finite and >= 0"),
             ("top_k", self.top_k, self.top_k >= 0, ">= 0, where 0 keeps all"),
             ("top_p", self.top_p, 0 < self.top_p <= 1, "in (0, 1]"),
+            ("min_p", self.min_p, 0 <= self.min_p <= 1, "in [0, 1]"),
+            ("repetition_penalty", self.repetition_penalty, 0 < self.repetition_penalty < math.inf, "finite and > 0"),
+            ("presence_penalty", self.presence_penalty, abs(self.presence_penalty) <= _MOST, f"in [-{_MOST}, {_MOST}]"),
+            ("frequency_penalty", self.frequency_penalty, abs(self.frequency_penalty) <= _MOST, f"in [-{_MOST}, {_MOST}]"),
+            ("logit_bias", self.logit_bias, self._has_sound_bias, "finite numbers, each token id >= 0 and once"),
+            ("min_tokens", self.min_tokens, 0 <= self.min_tokens <= self.max_tokens, f"in [0, {self.max_tokens}]"),
+            *((name, depth, depth is None or depth >= 0, ">= 0, or nothing") for name, depth in self._depths),
             ("k", self.k, self.k is None or self.k >= 0, ">= 0, or nothing for the draft's own"),
         )
         for name, got, holds, expected in rules:
             if not holds:
                 raise InvalidInput(f"{name} is {got}, expected {expected}; change the request")
+
+
+    @property
+    def has_penalties(self) -> bool:
+        """The text so far changes the law."""
+        return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
+
+    @property
+    def _depths(self) -> tuple[tuple[str, int | None], ...]:
+        return ("logprobs", self.logprobs), ("prompt_logprobs", self.prompt_logprobs)
+
+    @property
+    def _has_sound_bias(self) -> bool:
+        ids = [token for token, _ in self.logit_bias]
+        return len(set(ids)) == len(ids) and min(ids, default=0) >= 0 and all(math.isfinite(b) for _, b in self.logit_bias)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

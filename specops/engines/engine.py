@@ -84,10 +84,10 @@ class Answer:
         """End the answer before its next round; no effect once it ended."""
         self.job.is_cancelled.set()
 
-    def _open(self) -> Iterator[Step]:
+    def _open(self) -> Request:
         self._admitted_s = time.perf_counter()
         self._engine.metrics.observe("request_queue_time_seconds", self._admitted_s - self._arrived_s)
-        return self._engine.generate(self._request)
+        return self._request
 
     def _on_step(self, step: Step) -> bool:
         delta = self._delta(step)
@@ -174,7 +174,9 @@ class Engine:
         self.metrics = EngineMetrics(
             model_name=config.name, num_speculative_tokens=self.k, max_model_len=target.config.max_len
         )  # fmt: skip
-        self.scheduler = Scheduler(max_running=config.max_running, max_waiting=config.max_waiting)
+        self.scheduler = Scheduler(
+            target=target, draft=draft, max_running=config.max_running, max_waiting=config.max_waiting
+        )
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """Return the token ids of a text, with the special tokens that the tokenizer adds if `special`."""
@@ -218,6 +220,7 @@ def open_engine(config: ServerConfig) -> Engine:
     facts = _facts(config)
     torch.set_num_threads(config.threads)
     target = load_model(config.model, dtype=config.dtype, threads=config.threads)
+    facts["attention_kernel"] = target.attention_kernel
     engine = Engine(config, target=target, draft=_draft(config), facts=facts)
     _warm_up(engine)
     return engine

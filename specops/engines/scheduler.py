@@ -1,15 +1,18 @@
-"""One worker thread that decodes: requests take turns, one round each.
+"""One worker thread that decodes: all running requests advance together, one target forward a round.
 
-Torch is not shared between threads and a round of a small model is short, so fairness by turns is enough. What a request does
-with its tokens is left to its callbacks, which run in the worker thread. Called by `engines.engine`.
+Torch is not shared between threads, so joining, cancelling and every callback happen in the worker, between forwards. What a
+request does with its tokens is left to its callbacks. Called by `engines.engine`. Test: tests/engines/test_scheduler.py.
 """
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from specops.decoding.loop import Step
+from specops.decoding.batch import Batch, Row
+from specops.decoding.draft import Draft
+from specops.decoding.model import Model
+from specops.decoding.request import Request, Step
 from specops.errors import EngineUnavailable
 
 
@@ -18,26 +21,26 @@ class Job:
     """One request in the scheduler.
 
     Attributes:
-        open: makes the generator of rounds; called in the worker thread at admission.
+        open: makes the decoder's request; called in the worker thread at admission.
         on_step: takes a round, returns whether to go on.
         on_end: called once, with the error that ended the job or None.
         is_cancelled: set by anybody; honoured before the next round.
     """
 
-    open: Callable[[], Iterator[Step]]
+    open: Callable[[], Request]
     on_step: Callable[[Step], bool]
     on_end: Callable[[Exception | None], None]
     is_cancelled: threading.Event = field(default_factory=threading.Event)
-    _rounds: Iterator[Step] | None = None
 
 
 class Scheduler:
-    """Round-robin over at most `max_running` requests; at most `max_waiting` more may wait."""
+    """A batch of at most `max_running` requests; at most `max_waiting` more may wait."""
 
-    def __init__(self, *, max_running: int, max_waiting: int) -> None:
+    def __init__(self, *, target: Model, draft: Draft | None, max_running: int, max_waiting: int) -> None:
+        self._batch = Batch(target=target, draft=draft, slots=max_running)
         self._max_running = max_running
         self._max_waiting = max_waiting
-        self._running: deque[Job] = deque()
+        self._running: dict[Row, Job] = {}
         self._waiting: deque[Job] = deque()
         self._changed = threading.Condition()
         self._is_closed = False
@@ -46,12 +49,12 @@ class Scheduler:
 
     @property
     def running(self) -> int:
-        """Requests that take turns now."""
+        """Requests that are decoded now."""
         return len(self._running)
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for a turn."""
+        """Requests that wait for a slot."""
         return len(self._waiting)
 
     @property
@@ -78,43 +81,65 @@ class Scheduler:
         """Cancel every job and end the worker; safe to call twice."""
         with self._changed:
             self._is_closed = True
-            for job in (*self._running, *self._waiting):
+            for job in (*self._running.values(), *self._waiting):
                 job.is_cancelled.set()
             self._changed.notify()
         self._thread.join(timeout_s)
 
     def _work(self) -> None:
-        while (job := self._next()) is not None:
-            if self._turn(job):
-                continue
-            with self._changed:
-                self._running.remove(job)
+        while (joining := self._next()) is not None:
+            for job in joining:
+                self._admit(job)
+            for row, job in tuple(self._running.items()):
+                if job.is_cancelled.is_set():
+                    self._end(row, None)
+            try:
+                for row, step in self._batch.round():
+                    self._deliver(row, step)
+            except Exception as exc:  # noqa: BLE001  # the shared forward failed: these requests end, the worker does not
+                for row in tuple(self._running):
+                    self._end(row, exc)
 
-    def _next(self) -> Job | None:
-        """Admit who waits and return whose turn it is; None when closed and empty."""
+    def _next(self) -> list[Job] | None:
+        """Return who is to be admitted, once there is anything to do; None when closed and empty."""
         with self._changed:
             while not self._running and not self._waiting:
                 if self._is_closed:
                     return None
                 self._changed.wait()
-            # A cancelled request passes the limit: its turn only ends it.
-            while self._waiting and (len(self._running) < self._max_running or self._waiting[0].is_cancelled.is_set()):
-                self._running.append(self._waiting.popleft())
-            self._running.rotate(-1)
-            return self._running[-1]
+            joining: list[Job] = []
+            free = self._batch.free
+            # A cancelled request passes the limit: it is only ended.
+            while self._waiting and (free > 0 or self._waiting[0].is_cancelled.is_set()):
+                joining.append(self._waiting.popleft())
+                free -= not joining[-1].is_cancelled.is_set()
+            return joining
 
-    def _turn(self, job: Job) -> bool:
-        """Run one round; return whether the job goes on."""
-        error: Exception | None = None
+    def _admit(self, job: Job) -> None:
+        if job.is_cancelled.is_set():
+            job.on_end(None)
+            return
         try:
-            if not job.is_cancelled.is_set():
-                if job._rounds is None:  # noqa: SLF001  # the scheduler owns this field
-                    job._rounds = job.open()  # noqa: SLF001
-                step = next(job._rounds, None)  # noqa: SLF001
-                if step is not None and job.on_step(step):
-                    return True
+            row = self._batch.join(job.open())
         except Exception as exc:  # noqa: BLE001  # one broken request must not end the others
-            error = exc
-        job._rounds = None  # noqa: SLF001  # frees the key-value cache
+            job.on_end(exc)
+            return
+        with self._changed:
+            self._running[row] = job
+
+    def _deliver(self, row: Row, step: Step | Exception) -> None:
+        job = self._running[row]
+        if isinstance(step, Exception):
+            self._end(row, step)
+            return
+        try:
+            if job.is_cancelled.is_set() or not job.on_step(step) or step.finish is not None:
+                self._end(row, None)
+        except Exception as exc:  # noqa: BLE001
+            self._end(row, exc)
+
+    def _end(self, row: Row, error: Exception | None) -> None:
+        self._batch.leave(row)
+        with self._changed:
+            job = self._running.pop(row)
         job.on_end(error)
-        return False

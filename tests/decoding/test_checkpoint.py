@@ -103,10 +103,14 @@ def test_a_broken_config_is_refused(tmp_path, text):
 @pytest.mark.parametrize(
     "change",
     [
-        {"model_type": "qwen2"},
+        {"model_type": "gemma3"},
+        {"use_sliding_window": True, "model_type": "qwen2"},
+        {"sliding_window": 4096},
+        {"layer_types": ["full_attention", "sliding_attention"]},
         {"hidden_act": "gelu"},
-        {"attention_bias": True},
-        {"rope_scaling": {"rope_type": "llama3", "factor": 8}},
+        {"mlp_bias": True},
+        {"rope_scaling": {"rope_type": "dynamic", "factor": 8}},
+        {"partial_rotary_factor": 0.5},
         {"quantization_config": {"bits": 4}},
     ],
 )
@@ -140,4 +144,22 @@ def test_newer_rope_spelling_is_read(write_llama):
     folder = write_llama()
     change_config(folder, rope_theta=None, rope_parameters={"rope_type": "default", "rope_theta": 777.0})
 
-    assert read_config(folder).rope_theta == 777.0
+    assert read_config(folder).rope.theta == 777.0
+
+
+@pytest.mark.parametrize("factor", [None, 0, -1.0, float("inf"), "8"])
+def test_a_rotary_variant_without_its_numbers_is_refused(write_llama, factor):
+    """Nothing is guessed: a factor that is absent, no number or not positive is named."""
+    folder = write_llama()
+    change_config(folder, rope_scaling={"type": "linear", "factor": factor})
+
+    with pytest.raises(InvalidWeights, match=r"factor .*, rope_type 'linear' needs a number > 0"):
+        read_config(folder)
+
+
+def test_a_window_that_is_switched_off_is_no_window(write_llama):
+    """Qwen 2 writes the size of a window that it does not use."""
+    folder = write_llama()
+    change_config(folder, model_type="qwen2", sliding_window=4096, use_sliding_window=False)
+
+    assert read_config(folder).qkv_bias

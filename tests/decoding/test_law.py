@@ -2,6 +2,7 @@
 
 import itertools
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,14 +18,34 @@ EXACT = 1e-12
 VISIBLE = 0.01  # the smallest distance a mutant must show; sd.md's own toy saw .23 and more
 
 
-def target_law_of(target, request, length):
-    """Return {text: probability} for all texts of this length that may follow the prompt."""
-    laws = {(): 1.0}
-    for _ in range(length):
+def law_after(target, request, answer):
+    """Return the law of the next token of an answer, from the definitions of the settings and nothing else."""
+    text = [*request.prompt_ids, *answer]
+    logits = target.logits_after(text)[0].double().clone()
+    if len(answer) < request.min_tokens:
+        logits[list(request.stop_ids)] = -torch.inf
+    for token, bias in request.logit_bias:
+        logits[token] += bias
+    for token in set(text):
+        logits[token] *= request.repetition_penalty if logits[token] < 0 else 1 / request.repetition_penalty
+    for token in answer:
+        logits[token] -= request.frequency_penalty
+    for token in set(answer):
+        logits[token] -= request.presence_penalty
+    probs = (logits / request.temperature).softmax(-1)
+    probs[probs < request.min_p * probs.max()] = 0.0
+    plain = Request(prompt_ids=(0,), max_tokens=1, temperature=1.0, top_k=request.top_k, top_p=request.top_p)
+    return law(probs.log()[None], plain)[0]
+
+
+def target_law_of(target, request, length, start=()):
+    """Return {text: probability} for all texts of this length that may follow the prompt, given how the answer starts."""
+    laws = {start: 1.0}
+    for _ in range(length - len(start)):
         laws = {
             (*text, x): weight * p
             for text, weight in laws.items()
-            for x, p in enumerate(law(target.logits_after([*request.prompt_ids, *text]), request)[0].tolist())
+            for x, p in enumerate(law_after(target, request, text).tolist())
             if p > 0
         }
     return laws
@@ -46,15 +67,9 @@ def law_of_a_round(every_path, target, draft, request, *, k, mutate=None):
         return (*spec.prefill().tokens, *spec.round().tokens)
 
     for weight, text in every_path(run):
-        rest = Request(prompt_ids=(*request.prompt_ids, *text), max_tokens=1, **settings_of(request))
-        for tail, p in target_law_of(target, rest, k + 2 - len(text)).items():
-            got[text + tail] += weight * p
+        for whole, p in target_law_of(target, request, k + 2, text).items():
+            got[whole] += weight * p
     return got
-
-
-def settings_of(request):
-    """Return the sampling settings of a request."""
-    return {"temperature": request.temperature, "top_k": request.top_k, "top_p": request.top_p}
 
 
 def ask(**settings):
@@ -71,6 +86,12 @@ def off_target(every_path, toy, draft, request, *, vocab=4, k=2, mutate=None):
 
 
 SETTINGS = [{}, {"temperature": 0.7}, {"top_k": 2}, {"top_p": 0.8}, {"top_k": 3, "top_p": 0.9, "temperature": 1.3}]
+SHAPED = [
+    {"min_p": 0.3}, {"repetition_penalty": 1.7}, {"presence_penalty": 1.5}, {"frequency_penalty": -1.2},
+    {"logit_bias": ((0, 2.0), (3, -4.0))}, {"min_tokens": 3, "stop_ids": (2,)},
+    {"repetition_penalty": 0.6, "presence_penalty": 0.7, "frequency_penalty": 0.4, "logit_bias": ((1, 1.0),), "min_p": 0.05,
+     "top_k": 3, "top_p": 0.95, "temperature": 0.8},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
@@ -82,6 +103,49 @@ def test_a_soft_draft_keeps_the_targets_law(every_path, toy, soft_draft, setting
 def test_three_proposals_keep_the_targets_law(every_path, toy, soft_draft):
     """The rule holds at every depth of the block."""
     assert off_target(every_path, toy, soft_draft(toy(4, 8), 3), ask(), k=3) <= EXACT
+
+
+@pytest.mark.parametrize("draft", ["model", "greedy model", "lookup"])
+@pytest.mark.parametrize("settings", SHAPED)
+def test_every_setting_holds_at_every_position(every_path, toy, settings, draft):
+    """Bias, penalties, minimum length and min-p see each proposal's own text so far, whatever proposes."""
+    drafts = {"model": ModelDraft(toy(4, 8), 2), "greedy model": ModelDraft(toy(4, 8), 2, greedy=True)}
+    assert off_target(every_path, toy, drafts.get(draft, NgramDraft(2, 2, 1)), ask(**settings)) <= EXACT
+
+
+@pytest.mark.parametrize("settings", [s for s in SHAPED if "min_p" not in s])
+def test_greedy_rounds_take_what_plain_decoding_takes(toy, settings):
+    """Temperature 0: the same tokens with and without a draft, and they are the largest of the definitions."""
+    target, request = toy(4, 7), ask(**settings, temperature=0.0)
+    plain = [t for s in generate(target, None, request) for t in s.tokens]
+    speculative = [t for s in generate(target, ModelDraft(toy(4, 8), 2), request) for t in s.tokens]
+
+    assert speculative == plain
+    warm = replace(request, temperature=1.0)
+    assert plain == [int(law_after(target, warm, tuple(plain[:i])).argmax()) for i in range(len(plain))]
+
+
+def blind(spec):
+    """M7: bias and penalties at the bonus token only, as if proposals had no text before them."""
+    judged = spec._judge
+
+    def judge(proposal, logits):
+        plain = replace(spec.request, logit_bias=(), presence_penalty=0.0)
+        last = law(logits[-1:], spec.request, [*spec.committed, *proposal.tokens])
+        spec.request, asked = plain, spec.request
+        spec.resample = lambda a, d, q, p, c: resample(a, d, q, torch.cat([p[:-1], last]), c)
+        try:
+            return judged(proposal, logits)
+        finally:
+            spec.request = asked
+
+    spec._judge = judge
+
+
+@pytest.mark.parametrize("settings", [{"logit_bias": ((0, 2.0), (3, -4.0))}, {"presence_penalty": 1.5}])
+def test_the_enumeration_catches_settings_at_the_bonus_token_only(every_path, toy, soft_draft, settings):
+    """M7: vLLM issues 42744 and 22987."""
+    assert off_target(every_path, toy, soft_draft(toy(4, 8), 2), ask(**settings), mutate=blind) > VISIBLE
 
 
 @pytest.mark.parametrize("greedy", [True, False])

@@ -179,3 +179,24 @@ def test_a_prompt_the_target_cannot_read_is_refused_at_once(make_model, prompt, 
     """Before the first step, and with the way out."""
     with pytest.raises(InvalidInput, match=message):
         generate(make_model(), None, Request(prompt_ids=prompt, max_tokens=1))
+
+
+@pytest.mark.parametrize("k", [0, 3])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_log_probabilities_of_prompt_and_answer_are_those_of_fresh_forwards(make_model, k, temperature):
+    """One entry per emitted token, one per prompt token after the first, on the first step alone; the same with a draft."""
+    target, prompt = make_model(), (1, 2, 3, 4)
+    request = Request(
+        prompt_ids=prompt, max_tokens=12, k=k, temperature=temperature, seed=5, logprobs=2, prompt_logprobs=1, top_k=9
+    )
+    steps = list(generate(target, ModelDraft(target, 3), request))
+    text = [*prompt, *(t for s in steps for t in s.tokens)]
+    rows = target.forward(text, target.new_cache()).double().log_softmax(-1)
+
+    said = [entry for step in steps for entry in step.logprobs]
+    assert [e.token for e in (*steps[0].prompt_logprobs, *said)] == text[1:]
+    for entry, row in zip((*steps[0].prompt_logprobs, *said), rows, strict=False):
+        assert entry.logprob == pytest.approx(float(row[entry.token]), abs=1e-4)
+        assert entry.top[0][1] == pytest.approx(float(row.max()), abs=1e-4)
+    assert [len(step.logprobs) for step in steps] == [len(step.tokens) for step in steps]
+    assert all(step.prompt_logprobs is None for step in steps[1:])

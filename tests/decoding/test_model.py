@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from specops.decoding.model import load_model
+from specops.decoding.model import KVCache, load_model
 from specops.errors import InvalidInput, InvalidWeights
 
 SHAPES = {
@@ -168,3 +168,103 @@ def test_a_missing_tensor_is_named(write_llama):
 
     with pytest.raises(InvalidWeights, match=r"no tensor model.layers.1"):
         load_model(folder)
+
+
+ROPES = {
+    "default": {"rope_type": "default"},
+    "linear": {"rope_type": "linear", "factor": 4.0},
+    "llama3": {
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 32,
+    },
+    "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32},
+    "yarn, own gain": {
+        "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "attention_factor": 1.3, "beta_fast": 4,
+    },
+    "yarn, two scales": {
+        "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "mscale": 1.0, "mscale_all_dim": 0.5,
+    },
+}  # fmt: skip
+FAMILIES = {
+    "llama": {},
+    "llama with biases": {"attention_bias": True},
+    "qwen2": {},
+    "qwen3": {},
+    "qwen3 with biases": {"attention_bias": True},
+}
+
+
+@pytest.fixture
+def write_peer(tmp_path):
+    """Return a function that writes a random checkpoint with transformers, and returns it and transformers' model."""
+    transformers = pytest.importorskip("transformers")
+    classes = {
+        "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
+        "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
+        "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
+    }
+
+    def write(family, rope, **extra):
+        config, model = classes[family]
+        torch.manual_seed(0)
+        peer = model(config(
+            vocab_size=64, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=8, max_position_embeddings=128, rope_parameters={"rope_theta": 500.0} | rope,
+            initializer_range=0.2, tie_word_embeddings=False, use_cache=False, **extra,
+        )).eval()  # fmt: skip
+        for name, weight in peer.named_parameters():
+            if name.endswith("bias") or "norm" in name:
+                torch.nn.init.normal_(weight, mean=0.0 if name.endswith("bias") else 1.0, std=0.3)
+        peer.save_pretrained(tmp_path)
+        return tmp_path, peer
+
+    return write
+
+
+@pytest.mark.parametrize("rope", ROPES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_equal_those_of_transformers(write_peer, family, rope):
+    """Biases, norms of heads and every rotary variant mean what the checkpoint's authors mean."""
+    folder, peer = write_peer(family.split()[0], ROPES[rope], **FAMILIES[family])
+    model, ids = load_model(folder), some_ids(40, vocab=64)
+
+    logits = model.forward(ids, model.new_cache())
+
+    with torch.no_grad():
+        assert (logits - peer(torch.tensor([ids])).logits[0]).abs().max() < 1e-4
+
+
+def test_the_attention_kernel_is_recorded(make_model):
+    """Which kernel mixes is a property of the hardware, so lineage wants it."""
+    assert make_model().attention_kernel in {"flash", "efficient", "math", "cudnn"}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rows_together_equal_rows_alone(write_llama, shape):
+    """Ragged lengths, ragged positions and idle slots between: each row sees its own past and nothing else."""
+    model = load_model(write_llama(**SHAPES[shape]))
+    pool = model.new_pool(5, 32)
+    feeds = {0: some_ids(9, seed=1), 2: some_ids(4, seed=2), 3: some_ids(14, seed=3)}
+    caches = {slot: KVCache(pool, slot, 32) for slot in feeds}
+    for slot, cut in ((0, 6), (2, 3), (3, 13)):
+        model.forward(feeds[slot][:cut], caches[slot])
+    pool[:, 1].fill_(1e4)  # a slot that somebody left
+
+    together = model.forward_rows([(ids[caches[slot].length :], caches[slot]) for slot, ids in feeds.items()])
+
+    for rows, ids in zip(together, feeds.values(), strict=True):
+        alone = model.forward(ids, model.new_cache())
+        assert torch.allclose(rows, alone[-len(rows) :], atol=1e-4)
+    assert {slot: cache.length for slot, cache in caches.items()} == {slot: len(ids) for slot, ids in feeds.items()}
+
+
+def test_a_row_without_room_changes_no_cache(make_model):
+    """One full request does not spoil the others' forward."""
+    model = make_model()
+    pool = model.new_pool(2, 8)
+    caches = [KVCache(pool, 0, 8), KVCache(pool, 1, 2)]
+
+    with pytest.raises(InvalidInput, match="cache holds 2 positions, 3 are needed"):
+        model.forward_rows([([1], caches[0]), ([1, 2, 3], caches[1])])
+
+    assert [cache.length for cache in caches] == [0, 0]

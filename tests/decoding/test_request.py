@@ -17,6 +17,15 @@ from specops.errors import InvalidInput
         {"top_p": 0.0},
         {"top_p": 1.1},
         {"k": -1},
+        {"min_p": 1.1},
+        {"repetition_penalty": 0.0},
+        {"presence_penalty": float("nan")},
+        {"frequency_penalty": -2.1},
+        {"logit_bias": ((1, 0.5), (1, 0.5))},
+        {"logit_bias": ((1, float("inf")),)},
+        {"min_tokens": 2},
+        {"logprobs": -1},
+        {"prompt_logprobs": -1},
     ],
 )
 def test_values_out_of_range_are_refused(field):

@@ -1,10 +1,14 @@
 """Laws by hand, and the seeded source."""
 
+import math
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from specops.decoding.request import Request
-from specops.decoding.sampling import Seeded, choose, entropies_nats, law
+from specops.decoding.sampling import Seeded, choose, entropies_nats, law, token_logprobs
 
 LOGITS = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
 
@@ -42,10 +46,10 @@ def test_each_row_has_its_own_law():
 
 def test_greedy_takes_the_first_of_equal_logits():
     """Law and choice agree on ties, so that rounds and plain decoding do."""
-    request, tie = Request(prompt_ids=(0,), max_tokens=1), torch.tensor([1.0, 2.0, 2.0])
+    request, tie = Request(prompt_ids=(0,), max_tokens=1), torch.tensor([[1.0, 2.0, 2.0]])
 
-    assert choose(tie, request, Seeded(0)) == 1
-    assert law(tie[None], request)[0].tolist() == [0, 1, 0]
+    assert choose(tie, request, Seeded(0), (0,)) == 1
+    assert law(tie, request)[0].tolist() == [0, 1, 0]
 
 
 def test_seeded_draws_follow_the_law():
@@ -78,3 +82,17 @@ def test_entropies_are_in_nats():
     rows = torch.tensor([[0.0, 0.0, 0.0, 0.0], [0.0, -800.0, -800.0, -800.0]])
 
     assert entropies_nats(rows) == pytest.approx((1.3862943611, 0.0))
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 999), depth=st.integers(0, 9), rows=st.integers(1, 4))
+def test_log_probabilities_are_the_raw_laws(seed, depth, rows):
+    """Natural logarithms at temperature 1 without filters; rank 1 is the largest; the top is in falling order."""
+    logits = torch.randn(rows + 1, 7, generator=torch.Generator().manual_seed(seed)) * 3
+    tokens = [(seed + i) % 7 for i in range(rows)]
+
+    for row, token, said in zip(logits.double().softmax(-1), tokens, token_logprobs(logits, tokens, depth), strict=False):
+        assert (said.token, said.rank) == (token, int((row > row[token]).sum()) + 1)
+        assert math.exp(said.logprob) == pytest.approx(float(row[token]))
+        assert [t for t, _ in said.top] == row.argsort(descending=True)[:depth].tolist()
+        assert [v for _, v in said.top] == pytest.approx(sorted(row.log().tolist(), reverse=True)[:depth])
