@@ -165,10 +165,3 @@ def rewrite():
         path.write_text(json.dumps(value), "utf-8")
 
     return change
-
-
-@pytest.fixture
-def complete_decoder(plain):
-    """Skip what needs a decoder that reports log probabilities and applies every sampling setting."""
-    if not plain.complete("def", max_tokens=1, logprobs=0).logprobs:
-        pytest.skip("this decoder does not report log probabilities")

@@ -83,7 +83,6 @@ def test_addresses_without_http_are_refused():
         EngineClient("localhost:8000")
 
 
-@pytest.mark.usefixtures("complete_decoder")
 def test_scores_are_the_log_probabilities_of_the_decoded_tokens(plain, speculative):
     """Scoring an answer on the plain server gives what both servers said while they made it; batches change nothing."""
     prompt = plain.tokenize("def add(a")
@@ -102,7 +101,6 @@ def test_scores_are_the_log_probabilities_of_the_decoded_tokens(plain, speculati
         assert [dict(entry.top) for entry in scored] == [pytest.approx(dict(top), abs=1e-4) for top in answer.top_logprobs]
 
 
-@pytest.mark.usefixtures("complete_decoder")
 def test_the_whole_law_can_be_asked_for(plain):
     """Depth -1 reports the vocabulary, and its masses sum to 1."""
     ((entry,),) = plain.score([[5, 6]], top=-1)

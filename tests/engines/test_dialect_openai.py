@@ -2,9 +2,8 @@
 
 import itertools
 
+import openai
 import pytest
-
-openai = pytest.importorskip("openai")
 
 
 @pytest.fixture
@@ -102,7 +101,6 @@ def test_a_full_queue_is_the_client_s_server_error(make_server, pair):
                 client.completions.create(prompt="x", model="tiny")
 
 
-@pytest.mark.usefixtures("complete_decoder")
 def test_log_probabilities_of_completions_and_chats_agree(client):
     """Two shapes, one law: streamed or whole, the values are those of the tokens of the answer."""
     whole = client.completions.create(prompt="user: def add\nassistant:", logprobs=3, **GREEDY).choices[0].logprobs

@@ -489,7 +489,6 @@ def test_tokenize_takes_chats_and_names_tokens(plain):
     assert (answer["count"], len(answer["token_strs"])) == (len(answer["tokens"]),) * 2
 
 
-@pytest.mark.usefixtures("complete_decoder")
 @pytest.mark.parametrize("arm", ["plain", "speculative"])
 def test_sampling_settings_act_on_both_arms(request, arm):
     """Bias, penalties, min-p and the least length hold at every token, drafted or not."""
@@ -507,7 +506,6 @@ def test_sampling_settings_act_on_both_arms(request, arm):
     assert 0 not in long.token_ids[:15]
 
 
-@pytest.mark.usefixtures("complete_decoder")
 def test_streamed_log_probabilities_end_where_a_stop_string_cuts(speculative):
     """Every token that is returned has its entry, and no other."""
     full = speculative.complete("def add", max_tokens=24, ignore_eos=True)
@@ -522,7 +520,6 @@ def test_streamed_log_probabilities_end_where_a_stop_string_cuts(speculative):
         assert len(answer.logprobs) == len(answer.top_logprobs) == len(answer.token_ids) <= 24
 
 
-@pytest.mark.usefixtures("complete_decoder")
 def test_an_echo_has_the_log_probabilities_of_the_prompt(plain):
     """The way to score a text in one call; its first token has none."""
     choice = completion(plain, prompt="def add(a)", echo=True, logprobs=1, max_tokens=0, return_token_ids=True)["choices"][0]
