@@ -26,7 +26,12 @@ class Route:
     speculate_below: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the ranges, and that a share has somewhere to go."""
+        """Check kinds and ranges, and that a share has somewhere to go."""
+        texts = (self.baseline_url, self.baseline_release)
+        names = (self.candidate_url, self.candidate_release, self.rollout_id)
+        is_sound = all(isinstance(t, str) for t in texts) and all(n is None or isinstance(n, str) for n in names)
+        if type(self.revision) is not int or not is_sound:
+            raise InvalidRecord(f"route {self.revision!r} has a revision that is no whole number, or a name that is no text")
         if not (0 <= self.weight <= 1 and 0 <= self.mirror <= 1):
             raise InvalidRecord(f"route {self.revision} has weight {self.weight}, mirror {self.mirror}; both must be in [0, 1]")
         if self.speculate_below is not None and self.speculate_below < 1:

@@ -36,6 +36,7 @@ HOP_BY_HOP = frozenset({
     "transfer-encoding", "upgrade",
 })  # fmt: skip
 NOT_FORWARDED = HOP_BY_HOP | {"host", "content-length", "expect", "accept-encoding"}  # a compressed answer could not be judged
+MAX_ID_CHARS = 200
 KEY_HEADER, ID_HEADER, ARM_HEADER = "x-specops-key", "x-request-id", "x-specops-arm"
 
 
@@ -138,20 +139,34 @@ async def receive(request: web.Request, arrived: float) -> Inbound:
         aiohttp.web.HTTPRequestEntityTooLarge: the body exceeds the application's limit.
     """
     body = await request.read()
-    request_id = request.headers.get(ID_HEADER) or uuid.uuid4().hex
+    request_id = _plain(request.headers.get(ID_HEADER)) or uuid.uuid4().hex
     headers = forwarded(request.headers, NOT_FORWARDED)
     headers[ID_HEADER] = request_id
     return Inbound(
-        request_id=request_id, key=request.headers.get(KEY_HEADER) or request_id,
+        request_id=request_id, key=_plain(request.headers.get(KEY_HEADER)) or request_id,
         method=request.method, target=request.raw_path, headers=headers, body=body, arrived=arrived,
         is_judged=request.method == "POST" and request.path in JUDGED_PATHS,
     )  # fmt: skip
 
 
 def forwarded(headers: CIMultiDictProxy[str], dropped: frozenset[str]) -> CIMultiDict[str]:
-    """Return a copy without `dropped` and without what the Connection header names."""
+    """Return a copy without `dropped`, what the Connection header names, and bytes that are no text and can't be sent on."""
     named = {name.strip().lower() for value in headers.getall("connection", ()) for name in value.split(",")}
-    return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in dropped | named)
+    left_out = dropped | named
+    return CIMultiDict((n, v) for n, v in headers.items() if n.lower() not in left_out and (v.isascii() or _is_text(v)))
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # aiohttp reads such bytes as lone surrogates
+        return False
+    return True
+
+
+def _plain(value: str | None) -> str | None:
+    """Return an id that can stand in records, logs and headers; None for any other, which is then replaced by one of ours."""
+    return value if value and len(value) <= MAX_ID_CHARS and value.isascii() and value.isprintable() else None
 
 
 async def relay(request: web.Request, exchange: Exchange) -> web.StreamResponse | Cut:

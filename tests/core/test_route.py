@@ -30,3 +30,12 @@ def test_a_route_needs_a_baseline():
     """Without a fallback there is no route."""
     with pytest.raises(InvalidRecord, match="not a route"):
         Route.from_record({"revision": 1})
+
+
+@pytest.mark.parametrize("changes", [{"revision": "x"}, {"revision": True}, {"baseline_url": 5}, {"rollout_id": []}])
+def test_a_field_of_another_kind_is_refused(changes):
+    """A gateway that took it would fail on every request, or on the next route."""
+    sound = {"revision": 1, "baseline_url": "http://b", "baseline_release": "b"}
+
+    with pytest.raises(InvalidRecord, match="no whole number, or a name that is no text"):
+        Route.from_record(sound | changes)

@@ -313,3 +313,21 @@ async def test_the_baselines_own_requests_are_not_compared_while_the_candidate_i
     assert {o["arm"] for o in outcomes} == {"baseline"}
     assert {o["assigned"] for o in outcomes} == {"baseline", "candidate"}
     assert {o["share"] for o in outcomes} == {None}
+
+
+@pytest.mark.parametrize("name", [b"x-request-id", b"x-specops-key", b"x-anything"])
+async def test_header_bytes_that_are_no_text_hurt_nobody(gateway, make_engine, make_route, name):
+    """The request is answered under an id of ours, no arm is blamed, and control can still read what happened."""
+    await gateway.put(make_route(await make_engine(), await make_engine(), weight=1.0))
+    body = b'{"prompt": "x"}'
+    head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %d\r\n%s: \xff\xfe\r\n\r\n"
+
+    url = URL(gateway.url)
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    writer.write(head % (len(body), name) + body)
+    answer = await reader.read()
+    writer.close()
+
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    [outcome] = await gateway.outcomes(1)
+    assert (outcome["arm"], outcome["error"], outcome["request_id"].isascii()) == ("candidate", None, True)
