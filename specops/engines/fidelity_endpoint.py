@@ -29,9 +29,10 @@ class HttpEndpoint:
         self._reports_logs = True
 
     def facts(self) -> Mapping[str, Any]:
-        """Return `/server_info`; empty when the server has none."""
+        """Return `/server_info`, of the reference engine its own part; empty when the server has none."""
         try:
-            return self._client.server_info()
+            said = self._client.server_info()
+            return dict(said.get("specops", said))
         except InvalidInput:  # a 404: vLLM shows it in development mode only
             return {}
         except EngineUnavailable:
