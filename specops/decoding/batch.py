@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from specops.decoding.draft import Draft, Proposal
 from specops.decoding.loop import Speculation
-from specops.decoding.model import KVCache, Model
 from specops.decoding.request import Request, Step
 from specops.decoding.sampling import Chance
 from specops.errors import EngineUnavailable, InvalidInput
+from specops.transformer.model import KVCache, Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

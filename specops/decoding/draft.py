@@ -13,10 +13,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specops.decoding.model import Model
 from specops.decoding.request import Request
 from specops.decoding.sampling import Chance, best, law
 from specops.errors import InvalidInput
+from specops.transformer.model import Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from specops.decoding.accept import Ruling, accept, accept_greedy
 from specops.decoding.draft import NOTHING, Draft, Proposal
-from specops.decoding.model import KVCache, Model
 from specops.decoding.request import Ending, Request, Step, TokenLogprob, cut
 from specops.decoding.resample import excess, resample
 from specops.decoding.sampling import Chance, Seeded, best, choose, entropies_nats, law, token_logprobs
 from specops.decoding.score import score
 from specops.decoding.trace import Decided, RoundTrace, stopwatch
 from specops.errors import InvalidInput
+from specops.transformer.model import KVCache, Model
 
 __all__ = ["Ending", "Request", "Speculation", "Step", "generate"]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from specops.decoding.model import KVCache, Model
+from specops.transformer.model import KVCache, Model
 
 
 def score(target: Model, cache: KVCache, last: int, block: Sequence[int]) -> Tensor:

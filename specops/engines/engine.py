@@ -17,7 +17,6 @@ import torch
 from specops.core.outcome import Acceptance, Finish
 from specops.decoding.draft import Draft, ModelDraft, NgramDraft
 from specops.decoding.loop import Request, Step, generate
-from specops.decoding.model import Model, load_model
 from specops.engines.answers import Delta, Timing
 from specops.engines.chat import read_chat_template
 from specops.engines.config import ServerConfig
@@ -29,6 +28,7 @@ from specops.engines.scheduler import Job, Scheduler
 from specops.engines.tokenizer import tokenizer_digest
 from specops.engines.weights import content_files, weights_digest
 from specops.errors import InvalidInput, LineageBroken
+from specops.transformer.model import Model, load_model
 
 Event = Delta | Exception | None  # None: the answer was cancelled
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from specops.decoding.batch import Batch, Row
 from specops.decoding.draft import Draft
-from specops.decoding.model import Model
 from specops.decoding.request import Request, Step
 from specops.errors import EngineUnavailable
+from specops.transformer.model import Model
 
 
 @dataclass(eq=False, slots=True, kw_only=True)

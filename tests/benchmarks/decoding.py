@@ -17,10 +17,10 @@ import torch
 from specops.decoding.batch import Batch
 from specops.decoding.draft import Draft, ModelDraft
 from specops.decoding.loop import Speculation, generate
-from specops.decoding.model import Model, load_model
 from specops.decoding.request import Request
 from specops.decoding.trace import stopwatch
 from specops.demo.pair import load_pair
+from specops.transformer.model import Model, load_model
 from tests.benchmarks.row import Row
 
 K, TOKENS, RUNS, PROMPTS, PROMPT_TOKENS, BATCH = 4, 64, 7, 8, 32, 8

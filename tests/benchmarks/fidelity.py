@@ -25,9 +25,9 @@ from specops.control.verify_prompts import PROMPTS
 from specops.core.fidelity import Evidence, Plan
 from specops.core.fidelity_atoms import ROUNDING, Sampling, build_rows
 from specops.decoding.draft import ModelDraft
-from specops.decoding.model import load_model
 from specops.demo.pair import load_pair
 from specops.engines.fidelity_endpoint import HttpEndpoint
+from specops.transformer.model import load_model
 from tests import endpoints as bugs
 from tests.benchmarks.row import Row
 from tests.dialect_server import served

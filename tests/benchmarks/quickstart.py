@@ -36,7 +36,7 @@ from specops.wiring import load_pipeline, load_policy, now
 from tests.benchmarks.row import Row
 
 if TYPE_CHECKING:
-    from specops.decoding.model import Model
+    from specops.transformer.model import Model
 
 EQUALITY_PROMPTS = 100  # per domain
 TRAFFIC_PROMPTS = 150  # per domain, drawn with new orders by each seed
@@ -233,7 +233,7 @@ def _endless(outcomes: tuple[Outcome, ...], rng: np.random.Generator) -> Iterato
 
 def equality(pair: Pair, found: Gathered) -> Iterator[Row]:
     """Compare greedy tokens of both arms; each difference gets its logit gap from the target itself."""
-    from specops.decoding.model import load_model  # noqa: PLC0415
+    from specops.transformer.model import load_model  # noqa: PLC0415
 
     target = load_model(pair.target, threads=1)
     gaps = []

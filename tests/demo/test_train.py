@@ -6,8 +6,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from specops.decoding.model import load_model
 from specops.demo import train
+from specops.transformer.model import load_model
 
 
 def test_the_tokenizer_gives_text_back(tokenizer, corpus):

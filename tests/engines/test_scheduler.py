@@ -5,10 +5,10 @@ import threading
 import pytest
 
 from specops.decoding.draft import NgramDraft
-from specops.decoding.model import load_model
 from specops.decoding.request import Request
 from specops.engines.scheduler import Job, Scheduler
 from specops.errors import EngineUnavailable, InvalidInput
+from specops.transformer.model import load_model
 
 PATIENCE_S = 60
 

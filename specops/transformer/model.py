@@ -5,7 +5,7 @@ the weights are rearranged once at load time, without changing the function:
  (1) q, k, v and gate, up are one product each; the norms' weights and the attention's scale are multiplied into them;
  (2) rows of q and k are reordered so that a rotary pair is one complex number, and the rotation one multiplication;
  (3) the rotation runs over v too, with angle 0, so that k and v enter the cache in one copy.
-It decides nothing about tokens. Test: tests/decoding/test_model.py.
+It decides nothing about tokens. Test: tests/transformer/test_model.py.
 """
 
 import math
@@ -18,8 +18,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 
-from specops.decoding.checkpoint import Config, read_config, read_tensors
 from specops.errors import InvalidInput, InvalidWeights
+from specops.transformer.checkpoint import Config, read_config, read_tensors
 
 _View = tuple[Tensor, Tensor, Tensor]  # of one layer: where k and v are stored, keys, values
 

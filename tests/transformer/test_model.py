@@ -6,8 +6,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from specops.decoding.model import KVCache, load_model
 from specops.errors import InvalidInput, InvalidWeights
+from specops.transformer.model import KVCache, load_model
 
 SHAPES = {
     "grouped": {},

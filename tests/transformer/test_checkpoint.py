@@ -6,8 +6,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from specops.decoding.checkpoint import INDEX, read_config, read_tensors
 from specops.errors import InvalidWeights
+from specops.transformer.checkpoint import INDEX, read_config, read_tensors
 
 
 def change_config(folder, **changes):

@@ -1,7 +1,9 @@
 """A Hugging Face style folder on disk: config.json and *.safetensors, read so that nothing in it can run code.
 
 Called by `model.load_model`. It decides what is a readable Llama or Qwen and refuses everything else with one line;
-what is computed from the tensors is `model`'s business. Pickle files are never opened. Test: tests/decoding/test_checkpoint.py.
+what is computed from the tensors is `model`'s business. Pickle files are never opened.
+
+Test: tests/transformer/test_checkpoint.py.
 """
 
 import json
@@ -13,8 +15,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from specops.decoding.rope import Rope, read_rope
 from specops.errors import InvalidWeights
+from specops.transformer.rope import Rope, read_rope
 
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 INDEX = "model.safetensors.index.json"

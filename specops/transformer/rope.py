@@ -1,7 +1,7 @@
 """Rotary positions: how fast each pair of a head turns, in the variants that Llama and Qwen checkpoints use.
 
 Read by `checkpoint` from config.json, used by `model` once at load time. A variant that is not computed here is refused, since
-ignoring it would change the law without a sign. Test: tests/decoding/test_model.py (against transformers).
+ignoring it would change the law without a sign. Test: tests/transformer/test_model.py (against transformers).
 Source: Su et al. 2021, arXiv 2104.09864; YaRN: Peng et al. 2023, arXiv 2309.00071, section 3; llama3: Llama 3.1's model card.
 """
 
