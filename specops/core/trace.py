@@ -1,8 +1,8 @@
 """The record of one request's rounds: what each stage was given, what it decided, what it cost, and who else had a say.
 
-Made by the engine when a request is traced and never otherwise; stored by `store.traces`, judged by `core.trace_check`, explained
-by `core.trace_why`, shown by `cli` and `report`. It holds token ids and no text; ids are content all the same, so traces live in a
-folder of their own that can be erased, never in the audit log.
+Made by the engine when a request is traced and never otherwise; stored by `store.traces`, judged by `core.trace_check`,
+explained by `core.trace_why`, shown by `cli` and `report`. It holds token ids and no text; ids are content all the same, so
+traces live in a folder of their own that can be erased, never in the audit log.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class Rule(StrEnum):
     """How a prefix is accepted."""
 
     GREEDY = "greedy"
-    TOKEN = "token"
+    TOKEN = "token"  # noqa: S105  # no password
     BLOCK = "block"
 
 
@@ -45,7 +45,7 @@ class Cap(StrEnum):
 class Cut(StrEnum):
     """What ended the answer inside or behind a block."""
 
-    STOP_TOKEN = "stop_token"
+    STOP_TOKEN = "stop_token"  # noqa: S105
     STOP_TEXT = "stop_text"
     LENGTH = "length"
     ABORT = "abort"
