@@ -63,6 +63,7 @@ class Model:
     def __init__(self, config: Config, tensors: dict[str, Tensor], *, dtype: torch.dtype, device: torch.device) -> None:
         """Rearrange checkpoint tensors; `load_model` is the usual way in."""
         self.config, self.dtype, self.device = config, dtype, device
+        self._is_exact = dtype == torch.float32
         source = _Source(config, tensors)
         gain = math.sqrt(config.hidden)  # `_unit` leaves out the root of the mean, so the weights carry it
         self._embed = source.take("model.embed_tokens.weight", config.vocab_size, config.hidden).to(device, dtype)
@@ -103,16 +104,22 @@ class Model:
         x = self._embed.narrow(0, ids[0], 1) if len(ids) == 1 else self._embed[torch.tensor(ids, device=self.device)]
         c, n, groups = self.config, end - start, self.config.heads // self.config.kv_heads
         mask = _causal(start, end, groups, x) if n > 1 else None
-        new = cache.kv[..., start:end, :].view(c.layers, 2 * c.kv_heads, n, c.head_dim).transpose(1, 2).unbind(0)
-        seen = cache.kv[..., :end, :].unsqueeze(2)
-        views = zip(new, seen[:, 0].unbind(0), seen[:, 1].unbind(0), strict=True)
+        kv = cache.kv.flatten(1, 2)  # [layers, 2 kv_heads, capacity, head_dim], a view
+        new, seen = kv[:, :, start:end].transpose(1, 2), kv[:, None, :, :end]
+        views = zip(new.unbind(0), seen[:, :, : c.kv_heads].unbind(0), seen[:, :, c.kv_heads :].unbind(0), strict=True)
 
         def attend(turned: Tensor, view: _View) -> Tensor:
             slot, keys, values = view
             slot.copy_(turned[:, c.heads :])
-            q = turned[:, : c.heads].view(n, c.kv_heads, groups, c.head_dim).permute(1, 2, 0, 3)
-            q = q.reshape(1, c.kv_heads, groups * n, -1).to(self.dtype)
+            q = turned[:, : c.heads]
+            if groups == 1:  # nothing to regroup: views do, and at batch 1 each operation less is time
+                q = q.transpose(0, 1).unsqueeze(0)
+            else:
+                q = q.view(n, c.kv_heads, groups, c.head_dim).permute(1, 2, 0, 3).reshape(1, c.kv_heads, groups * n, -1)
+            q = q if self._is_exact else q.to(self.dtype)
             mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=1.0)
+            if groups == 1:
+                return mixed.transpose(1, 2).reshape(n, -1)
             return mixed.view(c.kv_heads, groups, n, c.head_dim).permute(2, 0, 1, 3).reshape(n, -1)
 
         x = self._through_layers(x, self._turns[start:end], views, attend)
@@ -171,19 +178,22 @@ class Model:
         self, x: Tensor, turns: Tensor, views: Iterable[_View], attend: Callable[[Tensor, _View], Tensor]
     ) -> Tensor:
         """Run all layers over x [n, hidden]; `attend` stores k and v of a layer and mixes what each position sees."""
-        c, n = self.config, len(x)
+        c, n, exact = self.config, len(x), self._is_exact
         turned_heads = c.heads + c.kv_heads
         still = torch.ones_like(turns).expand(-1, c.kv_heads, -1)
         turns = torch.cat((turns.expand(-1, turned_heads, -1), still), dim=1)
+        unit = self._unit
         for layer, view in zip(self._layers, views, strict=True):
-            qkv = _product(self._unit(x), layer.qkv, layer.qkv_bias).view(n, -1, c.head_dim)
+            qkv = torch.mm(unit(x), layer.qkv) if layer.qkv_bias is None else torch.addmm(layer.qkv_bias, unit(x), layer.qkv)
+            qkv = qkv if exact else qkv.float()
             if layer.qk_norm is not None:
-                heads = F.rms_norm(qkv[:, :turned_heads].float(), (c.head_dim,), eps=c.rms_eps)
-                qkv = torch.cat((heads * layer.qk_norm, qkv[:, turned_heads:].float()), dim=1)
-            pairs = torch.view_as_complex(qkv.float().view(n, -1, c.head_dim // 2, 2))
+                qkv = qkv.view(n, -1, c.head_dim)
+                heads = F.rms_norm(qkv[:, :turned_heads], (c.head_dim,), eps=c.rms_eps)
+                qkv = torch.cat((heads * layer.qk_norm, qkv[:, turned_heads:]), dim=1)
+            pairs = torch.view_as_complex(qkv.view(n, -1, c.head_dim // 2, 2))
             mixed = attend(torch.view_as_real(pairs * turns).view(n, -1, c.head_dim), view)
             x = torch.addmm(x, mixed, layer.out) if layer.out_bias is None else x + _product(mixed, layer.out, layer.out_bias)
-            gate, up = torch.mm(self._unit(x), layer.gate_up).chunk(2, -1)
+            gate, up = torch.mm(unit(x), layer.gate_up).chunk(2, -1)
             x = torch.addmm(x, F.silu(gate) * up, layer.down)
         return x
 
@@ -192,6 +202,9 @@ class Model:
 
     def _unit(self, x: Tensor) -> Tensor:
         """Return x / sqrt(sum x^2 + hidden eps): the RMS norm but for a factor sqrt(hidden), which the weights carry."""
+        if self._is_exact:  # no casts: even those that do nothing cost time at batch 1
+            unit: Tensor = x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(self._floor)
+            return unit
         norm: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
         return (x / norm.hypot_(self._floor)).to(self.dtype)
 
