@@ -64,3 +64,14 @@ def write_llama(tmp_path):
 def make_model(write_llama):
     """Return a function that builds a small random model."""
     return lambda name="model", **sizes: load_model(write_llama(name, **sizes))
+
+
+@pytest.fixture
+def pair(make_model):
+    """Return a target, and a draft that agrees with it about half the time: its weights with noise."""
+    target, draft = make_model("target", eos=5), make_model("draft", eos=5)
+    rng = torch.Generator().manual_seed(1)
+    for layer in draft._layers:
+        for weight in (layer.qkv, layer.down):
+            weight.add_(torch.randn(weight.shape, generator=rng) * weight.std() * 0.25)
+    return target, draft

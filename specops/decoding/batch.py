@@ -10,6 +10,8 @@ themselves are `loop`'s. Test: tests/decoding/test_batch.py.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from torch import Tensor
+
 from specops.decoding.draft import Draft, Proposal
 from specops.decoding.loop import Speculation
 from specops.decoding.request import Request, Step
@@ -60,13 +62,16 @@ class Batch:
         draft: what proposes; None decodes plainly.
         slots: most requests at once, >= 1.
         dynamic: limits k; the default does not.
+        spare: positions of each slot beyond the context, for whoever shares the pool.
     """
 
     target: Model
     draft: Draft | None
     slots: int
     dynamic: DynamicK = DynamicK()
+    spare: int = 0
     rows: list[Row] = field(default_factory=list, init=False)
+    pool: Tensor = field(init=False)
     _caches: list[KVCache] = field(init=False)  # free ones, the lowest slot last: rows in low slots make narrow forwards
 
     def __post_init__(self) -> None:
@@ -74,8 +79,8 @@ class Batch:
         if self.slots < 1:
             raise InvalidInput(f"slots is {self.slots}, expected >= 1; a batch holds at least one request")
         context = self.target.config.max_len
-        pool = self.target.new_pool(self.slots, context)
-        self._caches = [KVCache(pool, slot, context) for slot in reversed(range(self.slots))]
+        self.pool = self.target.new_pool(self.slots, context + self.spare)
+        self._caches = [KVCache(self.pool, slot, context) for slot in reversed(range(self.slots))]
 
     @property
     def free(self) -> int:
@@ -89,20 +94,28 @@ class Batch:
             InvalidInput: the prompt has an unknown token or leaves no room in the target's context.
             EngineUnavailable: no slot is free.
         """
-        if not self._caches:
-            raise EngineUnavailable(f"all {self.slots} slots are taken; wait until a request ends")
-        speculation = Speculation(self.target, self.draft, request, chance, self._caches[-1])
-        self._caches.pop().rewind(0)
-        row = Row(speculation=speculation, k=speculation.k)
+        row = self.seat(request, self.draft, chance)
         self.rows.append(row)
         return row
+
+    def seat(self, request: Request, draft: Draft | None, chance: Chance | None = None) -> Row:
+        """Take a slot for a request whose rounds are somebody else's; otherwise as `join`."""
+        if not self._caches:
+            raise EngineUnavailable(f"all {self.slots} slots are taken; wait until a request ends")
+        speculation = Speculation(self.target, draft, request, chance, self._caches[-1])
+        self._caches.pop().rewind(0)
+        return Row(speculation=speculation, k=speculation.k)
 
     def leave(self, row: Row) -> None:
         """Free a row's slot, whatever it was doing; no effect on a row that is gone."""
         if row in self.rows:
             self.rows.remove(row)
-            self._caches.append(row.speculation.cache)
-            self._caches.sort(key=lambda cache: -cache.slot)
+            self.free_seat(row)
+
+    def free_seat(self, row: Row) -> None:
+        """Give back what `seat` took."""
+        self._caches.append(row.speculation.cache)
+        self._caches.sort(key=lambda cache: -cache.slot)
 
     def round(self) -> Iterator[tuple[Row, Step | Exception]]:
         """Advance every row once and yield each with its step or error; a row that ended has left by then.

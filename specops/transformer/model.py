@@ -174,6 +174,43 @@ class Model:
         parts: tuple[Tensor, ...] = torch.split(self._logits(x), counts)
         return parts
 
+    @torch.inference_mode()
+    def forward_fixed(self, ids: Tensor, start: Tensor, pool: Tensor, reach: int) -> Tensor:
+        """Run as many tokens for every row of a pool, with no shape and no branch that depends on a value.
+
+        That is what a CUDA graph can capture: lengths are numbers on the device, so each row attends over `reach` positions
+        and masks those ahead of it. Nothing is read back to the host, and nothing is checked.
+
+        Args:
+            ids: int64 [rows, n], token ids.
+            start: int64 [rows], position of each row's first token. What would lie beyond the pool lands on its last position,
+                which the caller keeps free for rows that are to leave no trace.
+            pool: of `new_pool`, with at least `rows` slots; row i writes to slot i.
+            reach: positions that are looked at, more than any row has that counts.
+
+        Returns:
+            float32 logits [rows, n, vocab].
+        """
+        c, (rows, n), groups = self.config, ids.shape, self.config.heads // self.config.kv_heads
+        last = pool.shape[-2] - 1
+        position = (start[:, None] + torch.arange(n, device=self.device)).clamp_(max=last)
+        flat, slot = position.flatten(), torch.arange(rows, device=self.device).repeat_interleave(n)
+        hidden = torch.arange(reach, device=self.device) > position[..., None]
+        mask = torch.zeros(hidden.shape, dtype=self.dtype, device=self.device).masked_fill_(hidden, -torch.inf)
+        mask = mask.repeat(1, groups, 1).unsqueeze(1)  # [rows, 1, groups n, reach]
+        views = zip(pool.flatten(2, 3).unbind(0), *pool[:, :rows, :, :, :reach].unbind(2), strict=True)
+
+        def attend(turned: Tensor, view: _View) -> Tensor:
+            store, keys, values = view
+            store[slot, :, flat] = turned[:, c.heads :].to(self.dtype)
+            q = turned[:, : c.heads].to(self.dtype).view(rows, n, c.kv_heads, groups, -1).permute(0, 2, 3, 1, 4)
+            q = q.reshape(rows, c.kv_heads, groups * n, -1)
+            mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=1.0)
+            return mixed.view(rows, c.kv_heads, groups, n, -1).permute(0, 3, 1, 2, 4).reshape(rows * n, -1)
+
+        x = self._through_layers(self._embed[ids.flatten()], self._turns[flat.clamp(max=len(self._turns) - 1)], views, attend)
+        return self._logits(x).view(rows, n, -1)
+
     def _through_layers(
         self, x: Tensor, turns: Tensor, views: Iterable[_View], attend: Callable[[Tensor, _View], Tensor]
     ) -> Tensor:

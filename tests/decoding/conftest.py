@@ -7,7 +7,7 @@ import torch
 
 from specops.decoding.draft import Proposal
 from specops.decoding.sampling import law
-from tests.llamas import make_model, write_llama  # noqa: F401  # fixtures
+from tests.llamas import make_model, pair, write_llama  # noqa: F401  # fixtures
 
 
 class Toy:

@@ -3,7 +3,6 @@
 from itertools import chain
 
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,17 +13,6 @@ from specops.decoding.request import Request
 from specops.errors import EngineUnavailable, InvalidInput
 
 SLOTS = 3
-
-
-@pytest.fixture
-def pair(make_model):
-    """Return a target, and a draft that agrees with it about half the time: its weights with noise."""
-    target, draft = make_model("target", eos=5), make_model("draft", eos=5)
-    rng = torch.Generator().manual_seed(1)
-    for layer in draft._layers:
-        for weight in (layer.qkv, layer.down):
-            weight.add_(torch.randn(weight.shape, generator=rng) * weight.std() * 0.25)
-    return target, draft
 
 
 def alone(target, draft, request):
