@@ -38,8 +38,8 @@ def accept(drafted: Sequence[int], draft_law: Tensor | None, target_law: Tensor,
     Raises:
         InvalidInput: a proposal has probability 0 under its own law, so the law given is not the one it was drawn from.
     """
-    p = tuple(target_law[range(len(drafted)), drafted].tolist()) if drafted else ()
-    q = (1.0,) * len(drafted) if draft_law is None else tuple(draft_law[range(len(drafted)), drafted].tolist())
+    p = _of(drafted, target_law)
+    q = (1.0,) * len(drafted) if draft_law is None else _of(drafted, draft_law)
     coins: list[float | None] = []
     accepted = 0
     for i, token in enumerate(drafted):
@@ -53,6 +53,12 @@ def accept(drafted: Sequence[int], draft_law: Tensor | None, target_law: Tensor,
             break
         accepted += 1
     return Ruling(accepted=accepted, target_probs=p, draft_probs=q, coins=tuple(coins))
+
+
+def _of(drafted: Sequence[int], law: Tensor) -> tuple[float, ...]:
+    """Return the probability of each token under its row; numpy reads single numbers at a tenth of torch's cost."""
+    rows = law.cpu().numpy()
+    return tuple(rows.item(i, token) for i, token in enumerate(drafted))
 
 
 def accept_greedy(drafted: Sequence[int], best: Sequence[int]) -> Ruling:
