@@ -19,7 +19,7 @@ from tests.decoding.conftest import Toy, ToyDraft, soft
 
 def always(drafted, draft_law, target_law, chance):
     """Accept every proposal."""
-    return Ruling(accepted=len(drafted), target_probs=(), draft_probs=(), coins=())
+    return Ruling(accepted=len(drafted), target_probs=(), draft_probs=(), accept_probs=(), coins=())
 
 
 def leaking(share):
@@ -31,7 +31,7 @@ def leaking(share):
     return rule
 
 
-def from_target(accepted, drafted, draft_law, target_law, chance):
+def from_target(accepted, drafted, draft_law, target_law, chance, scale=1.0):
     """Resample from p after a rejection, not from the residual."""
     return chance.pick(target_law[accepted])
 
@@ -164,7 +164,7 @@ def old_row(p, q, before):
 def bonus_filtered(top_p):
     """Return the rule that applies the nucleus to the bonus token only: the verified ones are unfiltered."""
 
-    def rule(accepted, drafted, draft_law, target_law, chance):
+    def rule(accepted, drafted, draft_law, target_law, chance, scale=1.0):
         if accepted < len(drafted):
             return resample(accepted, drafted, draft_law, target_law, chance)
         return chance.pick(_nucleus(target_law[accepted][None], top_p)[0])
@@ -181,10 +181,10 @@ def typical_rule(drafted, draft_law, target_law, chance):
         if row[token] <= min(0.3, 0.3 * math.exp(-entropy)):
             break
         accepted += 1
-    return Ruling(accepted=accepted, target_probs=(), draft_probs=(), coins=())
+    return Ruling(accepted=accepted, target_probs=(), draft_probs=(), accept_probs=(), coins=())
 
 
-def best_of_target(accepted, drafted, draft_law, target_law, chance):
+def best_of_target(accepted, drafted, draft_law, target_law, chance, scale=1.0):
     """After typical acceptance: the target's most likely token."""
     return int(target_law[accepted].argmax())
 
@@ -201,7 +201,7 @@ def block_rule(drafted, draft_law, target_law, chance):
         else:
             keep = reach
         accepted = i + 1 if chance.accepts(keep) else accepted
-    return Ruling(accepted=accepted, target_probs=(), draft_probs=(), coins=())
+    return Ruling(accepted=accepted, target_probs=(), draft_probs=(), accept_probs=(), coins=())
 
 
 def one_hot_draft(model, request, text, k, chance):

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from specops.decoding.accept import Ruling, accept, accept_greedy
+from specops.core.trace import Rule
+from specops.decoding.accept import Ruling, accept, accept_block, accept_greedy
 from specops.decoding.draft import NOTHING, Draft, Proposal
 from specops.decoding.request import Ending, Request, Step, TokenLogprob, cut
 from specops.decoding.resample import excess, resample
@@ -67,7 +68,8 @@ class Speculation:
         self.cache = cache or target.new_cache(self.limit)
         self.k = 0 if draft is None else draft.k if request.k is None else request.k
         self.drafting = draft.open(request, self.limit) if draft and self.k else None
-        self.resample, self.accept = resample, accept  # instance attributes: tests put mutants here
+        # instance attributes: tests put mutants here
+        self.resample, self.accept = resample, accept_block if request.rule is Rule.BLOCK else accept
         self.lap, self.laps = stopwatch(on=False)
 
     def steps(self) -> Iterator[Step]:
@@ -147,7 +149,7 @@ class Speculation:
         laws = law(logits, self.request, text, self.stop_ids)
         ruling = self.accept(drafted, proposal.law, laws, self.chance)
         self.lap()
-        return ruling, self.resample(ruling.accepted, drafted, proposal.law, laws, self.chance), laws
+        return ruling, self.resample(ruling.accepted, drafted, proposal.law, laws, self.chance, ruling.scale), laws
 
 
 def _check_ids(target: Model, request: Request) -> None:
@@ -170,7 +172,7 @@ def _trace(
     if at < len(drafted) and laws is None:
         mass = 1.0  # p and q are one-hot on different tokens
     elif at < len(drafted) and laws is not None:
-        mass = float(excess(laws[at], drafted[at] if proposal.law is None else proposal.law[at]).sum())
+        mass = float(excess(laws[at], drafted[at] if proposal.law is None else proposal.law[at], ruling.scale).sum())
     return RoundTrace(
         drafted=drafted,
         draft_probs=ruling.draft_probs,

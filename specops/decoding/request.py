@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from specops.core.trace import Rule
 from specops.decoding.trace import RoundTrace
 from specops.errors import InvalidInput
 
@@ -42,6 +43,7 @@ class Request:
         seed: of the request's own random source.
         stop_ids: token ids that end the answer beside the target's EOS ids; the stopping token is emitted last.
         k: proposals per round; None takes the draft's own number.
+        rule: accept token by token or by block; at temperature 0 both are the greedy rule.
         trace: record every round (costs a few tensor reads per round).
         ignore_eos: do not stop at the target's EOS ids.
     """
@@ -62,6 +64,7 @@ class Request:
     seed: int = 0
     stop_ids: tuple[int, ...] = ()
     k: int | None = None
+    rule: Rule = Rule.TOKEN
     trace: bool = False
     ignore_eos: bool = False
 
@@ -85,7 +88,6 @@ class Request:
         for name, got, holds, expected in rules:
             if not holds:
                 raise InvalidInput(f"{name} is {got}, expected {expected}; change the request")
-
 
     @property
     def has_penalties(self) -> bool:

@@ -1,13 +1,14 @@
 """Requests of a draft model whose rounds run on the device, beside those that need the host in every round.
 
 The same verbs as `decoding.batch.Batch`: join, leave, round. A request that asks for nothing that depends on the text so far,
-nor for log probabilities, a trace or a k of its own, goes to `DeviceRound`; every other one to the batch that it wraps, in the
-same pool of slots. Which of the two a request meets changes its speed and, at temperature > 0, its random numbers, never its
-law. Called by `engines.scheduler`. Test: tests/device/test_batch.py.
+nor for log probabilities, a trace, the block rule or a k of its own, goes to `DeviceRound`; every other one to the batch that
+it wraps, in the same pool of slots. Which of the two a request meets changes its speed and, at temperature > 0, its random
+numbers, never its law. Called by `engines.scheduler`. Test: tests/device/test_batch.py.
 """
 
 from collections.abc import Iterator
 
+from specops.core.trace import Rule
 from specops.decoding.batch import Batch, Row
 from specops.decoding.draft import ModelDraft
 from specops.decoding.request import Request, Step, cut
@@ -42,7 +43,8 @@ class DeviceBatch:
         depends_on_text = request.has_penalties or request.logit_bias or request.min_tokens
         is_read = request.trace or request.logprobs is not None
         fits = len(request.prompt_ids) + request.max_tokens <= self._context
-        own_rule = request.k not in {None, self._draft.k} or (self._draft.greedy and request.temperature > 0)
+        own_law = request.temperature > 0 and (self._draft.greedy or request.rule is not Rule.TOKEN)
+        own_rule = own_law or request.k not in {None, self._draft.k}
         return fits and not (depends_on_text or is_read or own_rule)
 
     def join(self, request: Request, *, chance: Chance | None = None) -> Row:

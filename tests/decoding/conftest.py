@@ -7,6 +7,7 @@ import torch
 
 from specops.decoding.draft import Proposal
 from specops.decoding.sampling import law
+from tests.decoding.enumeration import paths
 from tests.llamas import make_model, pair, write_llama  # noqa: F401  # fixtures
 
 
@@ -49,42 +50,9 @@ class ToyCache:
         self.length = min(self.length, length)
 
 
-class Scripted:
-    """Chance that takes the listed branches, then the first ones, and notes weight and the branches not taken."""
-
-    def __init__(self, script):
-        self.script, self.taken, self.weight, self.others, self.coin = script, (), 1.0, [], None
-
-    def _branch(self, outcomes):
-        possible = [(value, p) for value, p in outcomes if p > 0]
-        at = self.script[len(self.taken)] if len(self.taken) < len(self.script) else 0
-        if len(self.taken) >= len(self.script):
-            self.others += [(*self.taken, i) for i in range(1, len(possible))]
-        self.taken = (*self.taken, at)
-        self.weight *= possible[at][1]
-        return possible[at][0]
-
-    def accepts(self, probability):
-        """Branch on accept and reject."""
-        return self._branch([(True, min(1.0, probability)), (False, 1.0 - min(1.0, probability))])
-
-    def pick(self, law):
-        """Branch on every token."""
-        return self._branch(list(enumerate(law.tolist())))
-
-
 @pytest.fixture
 def every_path():
     """Return a function that runs something under every outcome of chance and yields (weight, result)."""
-
-    def paths(run):
-        waiting = [()]
-        while waiting:
-            chance = Scripted(waiting.pop())
-            result = run(chance)
-            yield chance.weight, result
-            waiting += chance.others
-
     return paths
 
 

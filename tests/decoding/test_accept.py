@@ -1,11 +1,17 @@
 """The token-level rule on hand-made laws."""
 
+import itertools
+import math
+
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from specops.decoding.accept import accept, accept_greedy
+from specops.decoding.accept import accept, accept_block, accept_greedy
 from specops.decoding.sampling import Seeded
 from specops.errors import InvalidInput
+from tests.decoding.enumeration import paths
 
 
 def rows(*values):
@@ -71,3 +77,40 @@ def test_greedy_is_the_limit_of_the_rule(best):
 
     assert (fast.accepted, fast.target_probs, fast.draft_probs) == (slow.accepted, slow.target_probs, slow.draft_probs)
     assert len(fast.coins) == len(slow.coins)
+
+
+def test_the_block_rule_on_hand_made_laws():
+    """P = (1/3, 2/3), q = (2/3, 1/3) everywhere, block (1, 0): the ratio of 2 makes up for the 1/2 behind it only in part."""
+    p, q = rows(*[[1 / 3, 2 / 3]] * 3), rows(*[[2 / 3, 1 / 3]] * 2)
+
+    ruling = accept_block((1, 0), q, p, coins(0.49))
+    assert ruling.accept_probs == pytest.approx((1.0, 0.5))
+    assert (ruling.accepted, ruling.coins, ruling.scale) == (2, (None, 0.49), pytest.approx(0.5))
+    assert accept_block((1, 0), q, p, coins(0.51)).accepted == 1  # prefix 1 has p_1 = 1: no coin
+    first = accept_block((0, 0), q, p, coins(0.9, 0.3))  # p_1 = 1/2, Z_1 = max(1/6 - 2/3, 0) + max(1/3 - 1/3, 0) = 0
+    assert first.accept_probs == pytest.approx((0.0, 0.25))
+    assert first.accepted == 0
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3), st.booleans())
+def test_the_block_rule_keeps_no_fewer_tokens_than_the_token_rule(seed, k, one_hot):
+    """Its expected prefix is the longest that any exact rule has (arXiv 2403.10444, theorem 2)."""
+    rng = torch.Generator().manual_seed(seed)
+    p, q = ((torch.randn(k + 1, 3, generator=rng, dtype=torch.float64) * 1.5).softmax(-1) for _ in range(2))
+    means = {}
+    for rule in (accept, accept_block):
+        means[rule] = 0.0
+        for block in [(0,) * k] if one_hot else itertools.product(range(3), repeat=k):
+            weight = 1.0 if one_hot else math.prod(float(q[i, x]) for i, x in enumerate(block))
+            for chance_weight, ruling in paths(lambda c, b=block, r=rule: r(b, None if one_hot else q[:k], p, c)):
+                assert all(0 <= each <= 1 for each in ruling.accept_probs)
+                means[rule] += weight * chance_weight * ruling.accepted
+
+    assert means[accept_block] >= means[accept] - 1e-12
+
+
+@pytest.mark.parametrize("rule", [accept, accept_block])
+def test_any_rule_refuses_a_law_that_excludes_a_token(rule):
+    """Whatever its place in the block."""
+    with pytest.raises(InvalidInput, match=r"drafted token 1 has probability 0\.0"):
+        rule((0, 1), rows([1.0, 0.0], [1.0, 0.0]), rows([0.5, 0.5], [0.5, 0.5], [0.5, 0.5]), coins(0.0, 0.0))
