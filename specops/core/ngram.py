@@ -1,6 +1,6 @@
 """What prompt lookup would propose at each token of a finished text, recomputed by whoever only sees the text.
 
-Called by `control.verify`; `decoding.draft.NgramDraft` is the drafting itself. Proposals behind the first of a block are the
+Called by `control.verify`; `decoding.lookup.NgramDraft` is the drafting itself. Proposals behind the first of a block are the
 same lookup, as they are judged only where all before them were accepted.
 """
 

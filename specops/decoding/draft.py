@@ -3,7 +3,8 @@
 Input: the committed tokens, k and chance; output: a proposal of at most k tokens with the law each was drawn from.
 Invariant: that law is the one the token was really drawn from, under the request's settings (the minimum length apart, which
 only the target keeps); between rounds a draft's cache holds a prefix of the committed tokens. A `Draft` is shared and
-stateless; what it knows of a request lives in the `Drafting` it opens. Called by `loop`. Test: tests/decoding/test_draft.py.
+stateless; what it knows of a request lives in the `Drafting` it opens. Called by `loop`. Here is the draft with weights;
+those without are in `lookup`. Test: tests/decoding/test_draft.py.
 """
 
 from collections.abc import Sequence
@@ -67,7 +68,7 @@ class ModelDraft:
 
     def __post_init__(self) -> None:
         """Check k."""
-        _check_k(self.k)
+        check_k(self.k)
 
     def open(self, request: Request, limit: int) -> "ModelDrafting":
         """Start with an empty cache."""
@@ -107,64 +108,11 @@ class ModelDrafting:
         self.cache.rewind(length)
 
 
-@dataclass(frozen=True, slots=True)
-class NgramDraft:
-    """Prompt lookup: what followed the latest earlier occurrence of the last n tokens, the longest n first.
+def check_k(k: int) -> None:
+    """Refuse a draft that could not propose.
 
-    Args:
-        k: proposals per round, >= 1.
-        max_n: longest suffix that is looked up.
-        min_n: shortest, >= 1.
+    Raises:
+        InvalidInput: k is below 1.
     """
-
-    k: int
-    max_n: int = 4
-    min_n: int = 2
-
-    def __post_init__(self) -> None:
-        """Check k and the lengths."""
-        _check_k(self.k)
-        if not 1 <= self.min_n <= self.max_n:
-            raise InvalidInput(f"n-gram lengths are min_n {self.min_n}, max_n {self.max_n}, expected 1 <= min_n <= max_n")
-
-    def open(self, request: Request, limit: int) -> "NgramDrafting":  # noqa: ARG002  # the protocol's signature
-        """Start with an empty index."""
-        return NgramDrafting(self)
-
-
-class NgramDrafting:
-    """Proposals from an index of the request's own n-grams, grown as tokens are committed."""
-
-    def __init__(self, draft: NgramDraft) -> None:
-        self.sizes = range(draft.max_n, draft.min_n - 1, -1)
-        self.latest: dict[tuple[int, ...], int] = {}  # n-gram -> position after its latest occurrence
-        self.indexed = 0
-
-    def propose(self, committed: Sequence[int], k: int, chance: Chance) -> Proposal:  # noqa: ARG002  # no chance in a lookup
-        """Propose exactly k tokens, or none without a match.
-
-        Where the match reaches the end of the text, copying goes on in the proposal itself, as for a repeated line.
-        """
-        self._index(committed)
-        end = len(committed)
-        start = next((at for n in self.sizes if (at := self.latest.get(tuple(committed[max(end - n, 0) :]))) is not None), None)
-        if start is None or k < 1:
-            return NOTHING
-        period = end - start
-        block = [committed[start + i % period] for i in range(k)]
-        return Proposal(tokens=tuple(block))
-
-    def _index(self, committed: Sequence[int]) -> None:
-        for after in range(max(self.indexed, 1), len(committed)):
-            for n in self.sizes:
-                if n <= after:
-                    self.latest[tuple(committed[after - n : after])] = after
-        self.indexed = max(len(committed), 1)
-
-    def rewind(self, length: int) -> None:
-        """Do nothing: only committed tokens are ever indexed."""
-
-
-def _check_k(k: int) -> None:
     if k < 1:
         raise InvalidInput(f"a draft proposes at least 1 token a round, got k = {k}; leave the draft out to decode plainly")

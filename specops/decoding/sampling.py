@@ -132,9 +132,7 @@ def _nucleus(probs: Tensor, top_p: float) -> Tensor:
     return kept / kept.sum(-1, keepdim=True)
 
 
-def choose(
-    logits: Tensor, request: Request, chance: Chance, text: Sequence[int], stop_ids: Collection[int] = ()
-) -> int:
+def choose(logits: Tensor, request: Request, chance: Chance, text: Sequence[int], stop_ids: Collection[int] = ()) -> int:
     """Choose one token from logits [1, vocab]: the largest at temperature 0, else a draw from the request's law."""
     if request.temperature == 0:
         return best(logits, request, text, stop_ids)[0]

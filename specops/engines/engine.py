@@ -15,7 +15,8 @@ import tokenizers
 import torch
 
 from specops.core.outcome import Acceptance, Finish
-from specops.decoding.draft import Draft, ModelDraft, NgramDraft
+from specops.decoding.draft import Draft, ModelDraft
+from specops.decoding.lookup import NgramDraft
 from specops.decoding.loop import Request, Step, generate
 from specops.engines.answers import Delta, Timing
 from specops.engines.chat import read_chat_template

@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specops.decoding.batch import Batch, DynamicK
-from specops.decoding.draft import ModelDraft, NgramDraft
+from specops.decoding.draft import ModelDraft
+from specops.decoding.lookup import NgramDraft
 from specops.decoding.loop import generate
 from specops.decoding.request import Request
 from specops.errors import EngineUnavailable, InvalidInput

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from specops.core.trace import Rule
-from specops.decoding.draft import ModelDraft, NgramDraft
+from specops.decoding.draft import ModelDraft
+from specops.decoding.lookup import NgramDraft
 from specops.decoding.loop import generate
 from specops.decoding.request import Request
 from tests.decoding.enumeration import EXACT, ask, distance, law_after, off_target, target_law_of

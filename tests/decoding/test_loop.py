@@ -6,7 +6,8 @@ from itertools import chain
 import pytest
 import torch
 
-from specops.decoding.draft import ModelDraft, NgramDraft
+from specops.decoding.draft import ModelDraft
+from specops.decoding.lookup import NgramDraft
 from specops.decoding.loop import Request, Speculation, generate
 from specops.decoding.sampling import Seeded
 from specops.errors import InvalidInput

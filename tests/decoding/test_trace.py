@@ -5,7 +5,8 @@ import json
 import pytest
 import torch
 
-from specops.decoding.draft import ModelDraft, NgramDraft
+from specops.decoding.draft import ModelDraft
+from specops.decoding.lookup import NgramDraft
 from specops.decoding.loop import Request, generate
 from specops.decoding.trace import Decided
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from specops.decoding.draft import NgramDraft
+from specops.decoding.lookup import NgramDraft
 from specops.decoding.request import Request
 from specops.engines.scheduler import Job, Scheduler
 from specops.errors import EngineUnavailable, InvalidInput
