@@ -1,11 +1,16 @@
 """`specops engine`: serve a model in vLLM's HTTP dialect, and check that a pair belongs together."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from specops.cli.render import emit_json, emit_table
+from specops.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from specops.engines.speculation import Speculation
 
 app = typer.Typer(no_args_is_help=True, help="Serve a model in vLLM's HTTP dialect; check a pair.")
 
@@ -19,8 +24,16 @@ def serve(
         str, typer.Option(help="Name that clients put into `model`; default: the folder's name.")
     ] = "",
     draft: Annotated[Path | None, typer.Option(help="Folder of the draft, for --method draft_model.")] = None,
-    method: Annotated[str | None, typer.Option(help="draft_model or ngram; without it decoding is plain.")] = None,
+    method: Annotated[str | None, typer.Option(help="draft_model, ngram or suffix; without it decoding is plain.")] = None,
     num_speculative_tokens: Annotated[int, typer.Option("--num-speculative-tokens", "-k", help="Draft tokens per round.")] = 0,
+    speculative_config: Annotated[
+        str, typer.Option("--speculative-config", "-sc", help="vLLM's JSON; what it says and an option says must agree.")
+    ] = "",
+    adaptive_k: Annotated[
+        bool, typer.Option("--adaptive-k", help="Draft less after a rejection, more after a full accept.")
+    ] = False,
+    dtype: Annotated[str, typer.Option(help="What to compute in: float32, bfloat16 or float16.")] = "float32",
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     threads: Annotated[int, typer.Option(help="CPU threads.")] = 1,
     max_running: Annotated[int, typer.Option(help="Requests decoded side by side.")] = 8,
     max_waiting: Annotated[int, typer.Option(help="Requests that may wait for a place; more are answered 503.")] = 256,
@@ -32,21 +45,36 @@ def serve(
     from specops.engines.config import ServerConfig  # noqa: PLC0415
     from specops.engines.server import serve as serve_engine  # noqa: PLC0415
 
+    named = {"method": method, "draft": draft, "num_speculative_tokens": num_speculative_tokens or None}
+    speculative, speculation = _speculation(speculative_config, named)
     serve_engine(
         ServerConfig(
+            **speculative,
+            speculation=replace(speculation, adaptive_k=adaptive_k or speculation.adaptive_k),
             model=model,
             port=port,
             host=host,
             served_model_name=served_model_name,
-            draft=draft,
-            method=method,
-            num_speculative_tokens=num_speculative_tokens,
+            dtype=dtype,
+            device=device,
             threads=threads,
             max_running=max_running,
             max_waiting=max_waiting,
             per_request_spec_decode_metrics=per_request_spec_decode_metrics,
         )
     )
+
+
+def _speculation(text: str, named: dict[str, Any]) -> "tuple[dict[str, Any], Speculation]":
+    """Return what options and vLLM's JSON say together; a disagreement is refused."""
+    from specops.engines.speculation import Speculation, read_speculative_config  # noqa: PLC0415
+
+    options = {key: value for key, value in named.items() if value is not None}
+    fields, speculation = read_speculative_config(text) if text else ({}, Speculation())
+    for key in options.keys() & fields.keys():
+        if options[key] != fields[key]:
+            raise InvalidInput(f"{key} is {options[key]} as an option and {fields[key]} in --speculative-config; give it once")
+    return fields | options, speculation
 
 
 @app.command()

@@ -70,7 +70,7 @@ def build_lineup(pair: Pair) -> Lineup:
         speculative_config={
             "method": "draft_model",
             "num_speculative_tokens": K,
-            "draft_sample_method": "greedy",
+            "draft_sample_method": "probabilistic",
             "rejection_sample_method": "standard",
         },
     )

@@ -1,12 +1,13 @@
 """What an engine server is started with: one frozen value, the same for the command line, a subprocess and a test."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from specops.engines.speculation import METHODS, Speculation
 from specops.errors import InvalidInput
 
-METHODS = ("draft_model", "ngram")
+DEVICES = ("cpu", "cuda")
 REPORTS = ("none", "summary", "detailed")
 MAX_SPECULATIVE_TOKENS = 128  # vLLM's MAX_SPEC_LEN
 
@@ -16,8 +17,9 @@ class ServerConfig:
     """One engine server: what it loads and where it listens.
 
     `port` 0 takes a free port. `weights_digest` and `draft_weights_digest` are what the operator expects (see
-    `engines.weights.weights_digest`); other weights on disk refuse the start. `ngram_max` and `ngram_min` are the prompt lookup
-    sizes of method ngram. `per_request_spec_decode_metrics` is how much of its rounds an answer reports: none, a summary, or
+    `engines.weights.weights_digest`); other weights on disk refuse the start. `speculation` has what
+    vLLM's --speculative-config has beyond method, draft and k. `device` is where the models run: cpu, or cuda with the rounds
+    captured as CUDA graphs. `per_request_spec_decode_metrics` is how much of its rounds an answer reports: none, a summary, or
     detailed with every round (vLLM's flag). `drain_s` bounds how long running requests may finish after SIGTERM.
     """
 
@@ -28,9 +30,9 @@ class ServerConfig:
     method: str | None = None
     draft: Path | None = None
     num_speculative_tokens: int = 0
-    ngram_max: int = 4
-    ngram_min: int = 2
+    speculation: Speculation = field(default_factory=Speculation)
     dtype: str = "float32"
+    device: str = "cpu"
     threads: int = 1
     max_running: int = 8
     max_waiting: int = 256
@@ -52,13 +54,13 @@ class ServerConfig:
         if self.per_request_spec_decode_metrics not in REPORTS:
             got, known = self.per_request_spec_decode_metrics, ", ".join(REPORTS)
             raise InvalidInput(f"per_request_spec_decode_metrics must be one of {known}, got {got!r}")
-        if not 1 <= self.ngram_min <= self.ngram_max:
-            raise InvalidInput(f"n-gram sizes must hold 1 <= min <= max, got min {self.ngram_min}, max {self.ngram_max}")
+        if self.device not in DEVICES:
+            raise InvalidInput(f"device is {self.device!r}, expected {' or '.join(DEVICES)}")
 
     def _check_method(self) -> None:
         if self.method is None:
             if self.draft is not None or self.num_speculative_tokens:
-                raise InvalidInput("a draft or k is set but no method; pass --method draft_model or --method ngram")
+                raise InvalidInput("a draft or k is set but no method; pass --method draft_model, ngram or suffix")
             return
         if self.method not in METHODS:
             raise InvalidInput(f"method {self.method!r} is not known; this engine runs {', '.join(METHODS)}")
@@ -74,7 +76,8 @@ class ServerConfig:
 
     def to_record(self) -> dict[str, Any]:
         """Return JSON-ready values; `from_record` is the inverse."""
-        return asdict(self) | {"model": str(self.model), "draft": str(self.draft) if self.draft else None}
+        texts = {"model": str(self.model), "draft": str(self.draft) if self.draft else None}
+        return asdict(self) | texts | {"speculation": self.speculation.to_record()}
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Self:
@@ -85,6 +88,7 @@ class ServerConfig:
         """
         draft = record.get("draft")
         try:
-            return cls(**(record | {"model": Path(record["model"]), "draft": Path(draft) if draft else None}))
+            read = {"model": Path(record["model"]), "draft": Path(draft) if draft else None}
+            return cls(**(record | read | {"speculation": Speculation.from_record(record.get("speculation", {}))}))
         except (KeyError, TypeError) as exc:
             raise InvalidInput(f"not a server config: {exc}") from exc

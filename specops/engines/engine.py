@@ -8,6 +8,7 @@ import importlib.metadata
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,7 @@ import tokenizers
 import torch
 
 from specops.core.outcome import Acceptance, Finish
-from specops.decoding.draft import Draft, ModelDraft
-from specops.decoding.lookup import NgramDraft
+from specops.decoding.draft import Draft
 from specops.decoding.loop import Request, Step, generate
 from specops.engines.answers import Delta, Timing
 from specops.engines.chat import read_chat_template
@@ -176,7 +176,11 @@ class Engine:
             model_name=config.name, num_speculative_tokens=self.k, max_model_len=target.config.max_len
         )  # fmt: skip
         self.scheduler = Scheduler(
-            target=target, draft=draft, max_running=config.max_running, max_waiting=config.max_waiting
+            target=target,
+            draft=draft,
+            max_running=config.max_running,
+            max_waiting=config.max_waiting,
+            dynamic=config.speculation.dynamic,
         )
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
@@ -195,7 +199,8 @@ class Engine:
         Raises:
             EngineUnavailable: the queue is full.
         """
-        answer = Answer(self, call, call.request(index, secrets.randbits(63)), deliver)
+        request = replace(call.request(index, secrets.randbits(63)), rule=self.config.speculation.rule)
+        answer = Answer(self, call, request, deliver)
         self.scheduler.submit(answer.job)
         return answer
 
@@ -220,20 +225,17 @@ def open_engine(config: ServerConfig) -> Engine:
     refuse(check_folders(config.model, config.draft))
     facts = _facts(config)
     torch.set_num_threads(config.threads)
-    target = load_model(config.model, dtype=config.dtype, threads=config.threads)
+    target = _load(config.model, config)
     facts["attention_kernel"] = target.attention_kernel
-    engine = Engine(config, target=target, draft=_draft(config), facts=facts)
+    model = _load(config.draft, config) if config.draft else None
+    draft = config.speculation.draft(config.method, config.num_speculative_tokens, model)
+    engine = Engine(config, target=target, draft=draft, facts=facts)
     _warm_up(engine)
     return engine
 
 
-def _draft(config: ServerConfig) -> Draft | None:
-    """Return what proposes; it is shared by all requests, their state lives in the drafting that each opens."""
-    if config.draft is not None:
-        return ModelDraft(load_model(config.draft, dtype=config.dtype, threads=config.threads), config.num_speculative_tokens)
-    if config.method == "ngram":
-        return NgramDraft(config.num_speculative_tokens, config.ngram_max, config.ngram_min)
-    return None
+def _load(folder: Path, config: ServerConfig) -> Model:
+    return load_model(folder, dtype=config.dtype, device=config.device, threads=config.threads)
 
 
 def _warm_up(engine: Engine) -> None:
@@ -244,11 +246,11 @@ def _warm_up(engine: Engine) -> None:
 
 
 def _facts(config: ServerConfig) -> dict[str, Any]:
-    target = _checkpoint(config.model, expected=config.weights_digest)
+    target, how = _checkpoint(config.model, expected=config.weights_digest), config.speculation
     return {
         "version": importlib.metadata.version("specops"),
         "torch": torch.__version__,
-        "device": "cpu",
+        "device": config.device,
         "dtype": config.dtype,
         "threads": config.threads,
         "attention": "torch.nn.functional.scaled_dot_product_attention",
@@ -259,8 +261,10 @@ def _facts(config: ServerConfig) -> dict[str, Any]:
         "chat_template": read_chat_template(config.model).sha256,
         "method": config.method,
         "num_speculative_tokens": config.num_speculative_tokens,
-        "draft_sample_method": "probabilistic" if config.draft else None,  # at temperature 0 greedy anyway
-        "ngram": {"max": config.ngram_max, "min": config.ngram_min} if config.method == "ngram" else None,
+        "draft_sample_method": how.draft_sample_method if config.draft else None,  # at temperature 0 greedy anyway
+        "rejection_sample_method": how.rejection_sample_method if config.method else None,
+        "speculation": how.to_record(),
+        "ngram": {"max": how.prompt_lookup_max, "min": how.prompt_lookup_min} if config.method == "ngram" else None,
     }
 
 
@@ -281,8 +285,10 @@ def check_config(config: ServerConfig) -> None:
     """Refuse what can be refused before anything is loaded.
 
     Raises:
-        InvalidInput: the model folder does not exist.
+        InvalidInput: the model folder does not exist, or no CUDA device does.
     """
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise InvalidInput("device is cuda, but torch finds no CUDA device here; pass --device cpu, or install torch for CUDA")
     for folder in (config.model, config.draft):
         if folder is not None and not folder.is_dir():
             raise InvalidInput(f"no model folder {folder}; check --model and --draft")

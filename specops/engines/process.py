@@ -5,6 +5,7 @@ outlives its starter; `dies_with_parent` makes it end with the starter, however 
 """
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -27,6 +28,7 @@ _LAST_LINES = 8
 _GRACE_S = 5.0
 _OPTIONS = (  # fields of ServerConfig that are options of `specops engine serve`
     "model", "host", "port", "served_model_name", "method", "num_speculative_tokens", "draft", "threads", "max_running",
+    "dtype", "device", "speculation",
 )  # fmt: skip
 
 
@@ -44,8 +46,9 @@ def serve_command(config: ServerConfig) -> tuple[str, ...]:
     Raises:
         InvalidInput: the config sets something that has no option; it would be lost.
     """
+    default = ServerConfig(model=config.model)
     names = [field.name for field in fields(config) if field.name not in _OPTIONS]
-    lost = [name for name in names if getattr(config, name) != ServerConfig.__dataclass_fields__[name].default]
+    lost = [name for name in names if getattr(config, name) != getattr(default, name)]
     if lost:
         raise InvalidInput(f"{', '.join(lost)} cannot be given to specops engine serve; run specops.engines.server")
     words = [sys.executable, "-m", "specops.cli.main", "engine", "serve", "--model", str(config.model)]
@@ -55,6 +58,11 @@ def serve_command(config: ServerConfig) -> tuple[str, ...]:
         words += ["--method", config.method, "-k", str(config.num_speculative_tokens)]
     if config.draft is not None:
         words += ["--draft", str(config.draft)]
+    for name in ("dtype", "device"):
+        if getattr(config, name) != getattr(default, name):
+            words += [f"--{name}", getattr(config, name)]
+    if settings := config.speculation.to_record():
+        words += ["--speculative-config", json.dumps(settings)]
     return tuple(words)
 
 

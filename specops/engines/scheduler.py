@@ -9,11 +9,14 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from specops.decoding.batch import Batch, Row
-from specops.decoding.draft import Draft
+from specops.decoding.batch import Batch, DynamicK, Row
+from specops.decoding.draft import Draft, ModelDraft
 from specops.decoding.request import Request, Step
+from specops.device.batch import DeviceBatch
 from specops.errors import EngineUnavailable
 from specops.transformer.model import Model
+
+_FIXED = DynamicK()
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -34,10 +37,19 @@ class Job:
 
 
 class Scheduler:
-    """A batch of at most `max_running` requests; at most `max_waiting` more may wait."""
+    """A batch of at most `max_running` requests; at most `max_waiting` more may wait.
 
-    def __init__(self, *, target: Model, draft: Draft | None, max_running: int, max_waiting: int) -> None:
-        self._batch = Batch(target=target, draft=draft, slots=max_running)
+    On a CUDA device the rounds of a draft model run on the device, unless `dynamic` changes k from round to round.
+    """
+
+    def __init__(
+        self, *, target: Model, draft: Draft | None, max_running: int, max_waiting: int, dynamic: DynamicK = _FIXED
+    ) -> None:
+        self._batch: Batch | DeviceBatch
+        if target.device.type == "cuda" and isinstance(draft, ModelDraft) and dynamic == _FIXED:
+            self._batch = DeviceBatch(target, draft, max_running)
+        else:
+            self._batch = Batch(target=target, draft=draft, slots=max_running, dynamic=dynamic)
         self._max_running = max_running
         self._max_waiting = max_waiting
         self._running: dict[Row, Job] = {}

@@ -171,7 +171,8 @@ def test_nothing_of_one_request_is_proposed_to_another(make_model):
     "build",
     [
         lambda: NgramDraft(0), lambda: NgramDraft(2, 1, 2), lambda: NgramDraft(2, 2, 0), lambda: SuffixDraft(0),
-        lambda: SuffixDraft(1, 0), lambda: SuffixDraft(1, 2, 0.0), lambda: SuffixDraft(1, 2, 1.0, 1.1), lambda: ReplayDraft(0, (), {}),
+        lambda: SuffixDraft(1, 0), lambda: SuffixDraft(1, 2, 0.0), lambda: SuffixDraft(1, 2, 1.0, 1.1),
+        lambda: ReplayDraft(0, (), {}),
     ],
 )  # fmt: skip
 def test_senseless_settings_are_refused(build):

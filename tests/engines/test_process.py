@@ -80,7 +80,7 @@ def test_it_dies_with_its_parent_when_asked(tmp_path):
     "fields",
     [
         {"method": "eagle", "num_speculative_tokens": 2}, {"method": "ngram"}, {"num_speculative_tokens": 2}, {"port": 70000},
-        {"method": "draft_model", "num_speculative_tokens": 2}, {"threads": 0}, {"ngram_min": 5}, {"max_waiting": -1},
+        {"method": "draft_model", "num_speculative_tokens": 2}, {"threads": 0}, {"device": "tpu"}, {"max_waiting": -1},
     ],
 )  # fmt: skip
 def test_a_config_that_cannot_work_is_refused(pair, fields):
