@@ -47,6 +47,8 @@ class Settings:
     """Whether prompts and outputs of offline evaluations are kept, erasable, under a keyed hash."""
     samples_days: int = 30
     """Days after which a kept sample is erased."""
+    trace_dir: str = ""
+    """Folder of traces; empty: `traces` in the data folder."""
 
     @property
     def store_url(self) -> str:
@@ -68,6 +70,11 @@ class Settings:
     def checkpoints(self) -> Path:
         """The file of signed checkpoints outside the database."""
         return Path(self.checkpoint_path) if self.checkpoint_path else self.data_dir / "checkpoints.txt"
+
+    @property
+    def traces(self) -> Path:
+        """The folder of traces in force."""
+        return Path(self.trace_dir) if self.trace_dir else self.data_dir / "traces"
 
     @property
     def gateway_url(self) -> str:

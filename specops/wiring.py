@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from specops.core.policy_test_file import TestFile
     from specops.store.database import Store
     from specops.store.samples import SampleKeeper
+    from specops.store.traces import TraceFolder
     from specops.store.verify import Verified
 
 
@@ -197,6 +198,13 @@ class House:
         """Erase the samples whose time is over, also when no more are kept; return how many parts there were."""
         with self.store.begin() as unit:
             return self.samples().expire(unit, actor=self.settings.who, now=now())
+
+
+def trace_folder(place: Path | None = None) -> "TraceFolder":
+    """Return the folder of traces: `place`, or the one of the settings."""
+    from specops.store.traces import TraceFolder  # noqa: PLC0415
+
+    return TraceFolder(place or load_settings().traces)
 
 
 def checkpoint_places(settings: Settings) -> "tuple[CheckpointPlace, ...]":

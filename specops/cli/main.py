@@ -22,6 +22,7 @@ from specops.cli import (  # noqa: F401  # each adds its commands to `lineage`
     rollout,
     samples,
     serve,
+    trace,
     verify,
 )
 from specops.errors import EXIT_DONE, EXIT_USAGE, EXTRA_OF, MissingExtra, SpecopsError, exit_code
@@ -56,6 +57,7 @@ app.add_typer(policy.app, name="policy")
 app.add_typer(report.app, name="report")
 app.add_typer(audit.app, name="audit")
 app.add_typer(samples.app, name="samples")
+app.add_typer(trace.app, name="trace")
 app.add_typer(demo.app, name="demo")
 
 
