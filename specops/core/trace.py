@@ -108,7 +108,8 @@ class Round:
             0, the h of block verification under the block rule.
         draft_entropies_nats: of each law that was drawn from; 0 for a one-hot proposal.
         target_entropies_nats: of the target's unfiltered law at temperature 1, at each of the k + 1 positions.
-        alternatives: the target's most likely tokens under the request's law, at each of the k + 1 positions, in falling order.
+        alternatives: the target's most likely tokens under the request's law, at each of the k + 1 positions, in falling order;
+            at temperature 0, where that law is one-hot, under the law of temperature 1 without filters.
         coins: uniform numbers spent on the examined proposals; None where no coin was needed.
         last_coin: the uniform number behind the round's last token; None at temperature 0.
         last_prob: probability of the round's last token under the law it was drawn from.

@@ -13,14 +13,14 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from specops.core.trace import Rule
-from specops.decoding.accept import Ruling, accept, accept_block, accept_greedy
+from specops.core.trace import Alternative, Rule
+from specops.decoding.accept import accept, accept_block, accept_greedy
 from specops.decoding.draft import NOTHING, Draft, Proposal
 from specops.decoding.request import Ending, Request, Step, TokenLogprob, cut
-from specops.decoding.resample import excess, resample
-from specops.decoding.sampling import Chance, Seeded, best, choose, entropies_nats, law, token_logprobs
+from specops.decoding.resample import resample
+from specops.decoding.sampling import Chance, Seeded, best, choose, law, shaped, token_logprobs
 from specops.decoding.score import score
-from specops.decoding.trace import Decided, RoundTrace, stopwatch
+from specops.decoding.trace import Recorder, Verdict, alternatives
 from specops.errors import InvalidInput
 from specops.transformer.model import KVCache, Model
 
@@ -70,7 +70,8 @@ class Speculation:
         self.drafting = draft.open(request, self.limit) if draft and self.k else None
         # instance attributes: tests put mutants here
         self.resample, self.accept = resample, accept_block if request.rule is Rule.BLOCK else accept
-        self.lap, self.laps = stopwatch(on=False)
+        self.recorder = Recorder() if request.trace else None
+        self.asked = 0
 
     def steps(self) -> Iterator[Step]:
         """Yield the prefill's step, then rounds, until one of them finishes."""
@@ -99,9 +100,16 @@ class Speculation:
         return Step(
             tokens=tokens,
             finish=finish,
+            first_alternatives=self._first(logits[-1:]) if self.recorder else (),
             logprobs=self._logprobs(logits[-1:], tokens),
             prompt_logprobs=None if depth is None else token_logprobs(logits, prompt, depth),
         )
+
+    def _first(self, logits: Tensor) -> tuple[Alternative, ...]:
+        prompt = self.committed[: len(self.request.prompt_ids)]
+        if self.request.temperature == 0:
+            return alternatives(shaped(logits, self.request, prompt, self.stop_ids).softmax(-1, dtype=torch.float64))[0]
+        return alternatives(law(logits, self.request, prompt, self.stop_ids))[0]
 
     def _logprobs(self, logits: Tensor, tokens: Sequence[int]) -> tuple[TokenLogprob, ...] | None:
         return None if self.request.logprobs is None else token_logprobs(logits, tokens, self.request.logprobs)
@@ -109,20 +117,26 @@ class Speculation:
     @torch.inference_mode()
     def draft(self, most: int | None = None) -> Proposal:
         """Return stage 1's proposal: never more than can be emitted beside the round's own token, nor than `most`."""
-        self.lap, self.laps = stopwatch(on=self.request.trace)
-        k = min(self.k if most is None else min(self.k, most), self.limit - len(self.committed) - 1)
-        proposal = self.drafting.propose(self.committed, k, self.chance) if self.drafting else NOTHING
-        self.lap()
+        room = self.limit - len(self.committed) - 1
+        self.asked = min(self.k, room) if most is None else min(self.k, room, most)
+        if self.recorder:
+            self.recorder.begin(self, most, room)
+        proposal = self.drafting.propose(self.committed, self.asked, self.chance) if self.drafting else NOTHING
+        self._lap()
         return proposal
+
+    def _lap(self) -> None:
+        if self.recorder:
+            self.recorder.lap()
 
     @torch.inference_mode()
     def finish(self, proposal: Proposal, logits: Tensor) -> Step:
         """Run stages 3 to 5 on the target's logits [1 + len(proposal.tokens), vocab] after the last token and each."""
-        self.lap()  # 2 score is over
-        ruling, token, laws = self._judge(proposal, logits)  # 3 accept, 4 resample
-        self.lap()
+        self._lap()  # 2 score is over
+        verdict = self._judge(proposal, logits)  # 3 accept, 4 resample
+        self._lap()
         # 5 repeat from the accepted state
-        block = (*proposal.tokens[: ruling.accepted], token)
+        block = (*proposal.tokens[: verdict.ruling.accepted], verdict.token)
         tokens, finish = cut(block, self.stop_ids, self.limit - len(self.committed))
         self.committed += tokens
         self.cache.rewind(len(self.committed) - 1)
@@ -131,25 +145,28 @@ class Speculation:
         return Step(
             tokens=tokens,
             drafted=len(proposal.tokens),
-            accepted=ruling.accepted,
+            accepted=verdict.ruling.accepted,
             finish=finish,
             logprobs=self._logprobs(logits, tokens),
-            trace=_trace(proposal, logits, ruling, laws, emitted=tokens, laps=self.laps) if self.request.trace else None,
+            trace=self.recorder.round(self, proposal, logits, verdict, asked=self.asked, emitted=tokens, finish=finish)
+            if self.recorder
+            else None,
         )
 
-    def _judge(self, proposal: Proposal, logits: Tensor) -> tuple[Ruling, int, Tensor | None]:
-        """Return the ruling, the round's last token, and the target's laws (None at temperature 0, where none are built)."""
+    def _judge(self, proposal: Proposal, logits: Tensor) -> Verdict:
+        """Accept and resample."""
         drafted = proposal.tokens
         text = [*self.committed, *drafted] if drafted else self.committed
         if self.request.temperature == 0:
             choices = best(logits, self.request, text, self.stop_ids)
             ruling = accept_greedy(drafted, choices)
-            self.lap()
-            return ruling, choices[ruling.accepted], None
+            self._lap()
+            return Verdict(ruling=ruling, token=choices[ruling.accepted], laws=None)
         laws = law(logits, self.request, text, self.stop_ids)
         ruling = self.accept(drafted, proposal.law, laws, self.chance)
-        self.lap()
-        return ruling, self.resample(ruling.accepted, drafted, proposal.law, laws, self.chance, ruling.scale), laws
+        self._lap()
+        token = self.resample(ruling.accepted, drafted, proposal.law, laws, self.chance, ruling.scale)
+        return Verdict(ruling=ruling, token=token, laws=laws)
 
 
 def _check_ids(target: Model, request: Request) -> None:
@@ -163,26 +180,3 @@ def _check_ids(target: Model, request: Request) -> None:
         raise InvalidInput(f"{wrong}; leave them out")
     if len(ids) >= context:
         raise InvalidInput(f"prompt has {len(ids)} tokens, the target's context is {context}; shorten the prompt")
-
-
-def _trace(
-    proposal: Proposal, logits: Tensor, ruling: Ruling, laws: Tensor | None, *, emitted: tuple[int, ...], laps: Sequence[float]
-) -> RoundTrace:
-    drafted, at, mass = proposal.tokens, ruling.accepted, None
-    if at < len(drafted) and laws is None:
-        mass = 1.0  # p and q are one-hot on different tokens
-    elif at < len(drafted) and laws is not None:
-        mass = float(excess(laws[at], drafted[at] if proposal.law is None else proposal.law[at], ruling.scale).sum())
-    return RoundTrace(
-        drafted=drafted,
-        draft_probs=ruling.draft_probs,
-        target_probs=ruling.target_probs,
-        ratios=tuple(min(1.0, p / q) for p, q in zip(ruling.target_probs, ruling.draft_probs, strict=True)),
-        entropies_nats=entropies_nats(logits),
-        coins=ruling.coins,
-        accepted=at,
-        residual_mass=mass,
-        decided=Decided.RECOVERED if at < len(drafted) else Decided.BONUS if drafted else Decided.TARGET,
-        emitted=emitted,
-        stage_s=tuple(laps),
-    )

@@ -8,8 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from specops.core.trace import Rule
-from specops.decoding.trace import RoundTrace
+from specops.core.trace import Alternative, Round, Rule
 from specops.errors import InvalidInput
 
 _MOST = 2  # of a penalty's size, as in vLLM and OpenAI's API
@@ -126,7 +125,8 @@ class Step:
     """Tokens that became final together: the prefill's one token, or those of one round.
 
     `logprobs` has one entry per emitted token if the request asks; `prompt_logprobs`, in the first step only, one per prompt
-    token after the first.
+    token after the first. A traced request's first step has `first_alternatives`, what the target liked best there, and every
+    later one its `trace`.
     `accepted` is what the rule accepted, before a stop token or the limit cut the block (vLLM counts so), so without a cut
     len(tokens) == accepted + 1.
     """
@@ -135,7 +135,8 @@ class Step:
     drafted: int = 0
     accepted: int = 0
     finish: Ending | None = None
-    trace: RoundTrace | None = None
+    trace: Round | None = None
+    first_alternatives: tuple[Alternative, ...] = ()
     logprobs: tuple[TokenLogprob, ...] | None = None
     prompt_logprobs: tuple[TokenLogprob, ...] | None = None
 
