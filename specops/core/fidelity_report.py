@@ -18,7 +18,7 @@ from specops.stats.multiple import e_bh
 
 _SCOPE = (
     "version", "torch", "device", "dtype", "attention", "method", "num_speculative_tokens", "target", "draft", "hardware",
-    "vllm_config",
+    "vllm_config", "speculative_config",
 )  # fmt: skip
 BUCKETS = 10
 
