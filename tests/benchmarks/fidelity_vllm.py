@@ -21,7 +21,7 @@ from specops.engines.process import EngineProcess, free_port, serve_command
 from tests.benchmarks.row import Row
 
 PYTHON = os.environ.get("SPECOPS_VLLM_PYTHON", "")
-TOKENS = 10_000
+TOKENS = int(os.environ.get("SPECOPS_BENCH_TOKENS", "10000"))
 ANSWER = 96
 NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
 SYNTHETIC = {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": [0.9, 0.8, 0.7]}
