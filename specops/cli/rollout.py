@@ -26,6 +26,7 @@ def start(
 
     from specops.control.rollouts import Plan  # noqa: PLC0415
     from specops.control.rollouts import start as start_rollout  # noqa: PLC0415
+    from specops.engines.fidelity_endpoint import HttpEndpoint  # noqa: PLC0415
     from specops.wiring import load_pipeline, load_policy, now, opened  # noqa: PLC0415
 
     plan_file = load_pipeline(pipeline)
@@ -41,6 +42,7 @@ def start(
             policy_text=text,
             baseline_url=baseline_url,
             candidate_url=candidate_url,
+            candidate_facts=HttpEndpoint(candidate_url).facts() if rules.lossless else {},
         )
         typer.echo(start_rollout(house.store, plan, actor=house.settings.who, now=now()).id)
 

@@ -1,14 +1,16 @@
 """Starting rollouts and changing them by hand: load, ask `core.rollout`, save with an audit entry."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from specops.control.alarms import settle
 from specops.control.amend import begin_evidence
 from specops.control.ports import Store
 from specops.control.record import record_action, return_alias
+from specops.control.verify_record import require_lossless
 from specops.core.lossy import require_exact
 from specops.core.policy import Policy
 from specops.core.policy_lint import require_sound
@@ -38,7 +40,10 @@ _CHANGES: dict[Steer, Callable[[Rollout, str, datetime], Rollout]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a rollout is asked to do. Baseline and candidate are release ids or names."""
+    """What a rollout is asked to do. Baseline and candidate are release ids or names.
+
+    `candidate_facts` is what the candidate's endpoint says about itself; looked at where the policy asks for a verification.
+    """
 
     rollout_id: str
     baseline: str
@@ -49,13 +54,15 @@ class Plan:
     policy_text: str
     baseline_url: str
     candidate_url: str
+    candidate_facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def start(store: Store, plan: Plan, *, actor: str, now: datetime) -> Rollout:
     """Register policy and rollout before the first outcome (M13) and return the rollout.
 
     Raises:
-        IllegalTransition: another rollout is still running, or the candidate was stopped and nobody cleared it.
+        IllegalTransition: another rollout is still running, the candidate was stopped and nobody cleared it, or the policy
+            asks for a verification and none of the candidate's is in force for its endpoint.
         IncompatibleRelease: the candidate's acceptance is lossy, and the policy does not allow that setting by name.
         PolicyError: no result could fail the policy, nobody owns a check, or another error of `policy lint`.
     """
@@ -76,6 +83,8 @@ def start(store: Store, plan: Plan, *, actor: str, now: datetime) -> Rollout:
                     f"specops rollout clear {earlier.id} --reason ..."
                 )
         require_exact(candidate, plan.policy.allow_lossy)
+        if plan.policy.lossless is not None:
+            require_lossless(plan.policy.lossless, candidate, unit.evidence.of(candidate.id), plan.candidate_facts)
         unit.policies.add(plan.policy.digest, plan.policy.name, plan.policy_text)
         rollout = Rollout(
             id=plan.rollout_id,

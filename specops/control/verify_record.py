@@ -11,6 +11,9 @@ from typing import Any, Protocol
 
 from specops.control.ports import Audit, Outbox, Releases
 from specops.core.fidelity_report import Verification, is_current
+from specops.core.lossless import Lossless, objection
+from specops.core.release import Release
+from specops.errors import IllegalTransition
 
 KIND = "fidelity"
 
@@ -82,6 +85,29 @@ def current(findings: Sequence[Mapping[str, Any]], scope: str) -> Mapping[str, A
     """Return the newest verification of a release if it says LOSSLESS WITHIN and was made in this scope; else None."""
     mine = [row for row in findings if row["kind"] == KIND]
     return mine[-1]["payload"] if mine and is_current(mine[-1]["payload"], scope) else None
+
+
+def require_lossless(
+    need: Lossless, candidate: Release, findings: Sequence[Mapping[str, Any]], today: Mapping[str, Any]
+) -> None:
+    """Refuse a candidate without a verification that is in force.
+
+    Args:
+        need: what the policy asks for.
+        candidate: the release.
+        findings: evidence about it, oldest first.
+        today: what its endpoint says about itself.
+
+    Raises:
+        IllegalTransition: says what is not as it must be, and how to verify.
+    """
+    newest = next((row["payload"] for row in reversed(findings) if row["kind"] == KIND), None)
+    if why := objection(need, newest, today):
+        options = " ".join(f"--{key.replace('_', '-')} {value:g}" for key, value in need.sampling.items())
+        raise IllegalTransition(
+            f"release {candidate.name}: {why}; the policy asks for lossless within {need.tolerance:g}: specops verify URL"
+            f" --target URL --draft URL {options} --tolerance {need.tolerance:g} --release {candidate.name}"
+        )
 
 
 def _run(release: str, result: Verification, now: datetime) -> dict[str, Any]:

@@ -14,12 +14,9 @@ import numpy as np
 from specops.core.canonical import digest_of
 from specops.core.fidelity import Evidence, GreedyFinding, Verdict
 from specops.core.fidelity_laws import Rows
+from specops.core.lossless import described, plain
 from specops.stats.multiple import e_bh
 
-_SCOPE = (
-    "version", "torch", "device", "dtype", "attention", "method", "num_speculative_tokens", "target", "draft", "hardware",
-    "vllm_config",
-)  # fmt: skip
 BUCKETS = 10
 
 
@@ -131,8 +128,8 @@ class Verification:
 def scope_of(facts: Mapping[str, Any], trusted: Mapping[str, Any], sampling: Mapping[str, Any]) -> str:
     """Return the digest of what a result holds for; another engine, dtype, hardware, sampling or weights give another."""
     parts = {"endpoint": facts, "trusted": trusted}
-    said = {name: {key: one[key] for key in _SCOPE if key in one} for name, one in parts.items()}
-    return digest_of(_plain(said | {"sampling": dict(sampling)}))
+    said = {name: described(one) for name, one in parts.items()}
+    return digest_of(said | {"sampling": plain(sampling)})
 
 
 def is_current(payload: Mapping[str, Any], scope: str) -> bool:
@@ -152,15 +149,6 @@ def laws_of(evidence: Evidence) -> dict[str, float]:
         return {}
     found = dict(zip(evidence.wealth.names, evidence.wealth.logs[0], strict=True))
     return dict(sorted(found.items(), key=lambda one: -one[1]))
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401  # any JSON value
-    """Drop paths, which say where a thing lies and not what it is; floats become text, as digests are over whole numbers."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items() if key not in ("path", "files")}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return repr(value) if isinstance(value, float) else value
 
 
 def _power(log_e: float) -> str:

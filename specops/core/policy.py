@@ -18,6 +18,7 @@ from specops.core.canonical import digest_of
 from specops.core.check import Against, By, Check, Metric, OnNoData, Scope, Strata
 from specops.core.check_file import decides, read_check
 from specops.core.ladder import Rung
+from specops.core.lossless import Lossless
 from specops.core.policy_fields import CHECK_FIELDS, ERROR_CLASSES, POLICY_FIELDS, SETTLE_S
 from specops.core.policy_kinds import read, require_known, require_mapping, shown
 from specops.core.speculate import speculation_limit
@@ -38,6 +39,7 @@ class Policy:
 
     `speculate_below`: speculate only below this many requests in flight; None without such a rule, 0 if it never pays.
     `allow_lossy`: names of lossy acceptance settings that a candidate may have; empty: it must be exact.
+    `lossless`: what a verification of the candidate must have said for a rollout to start; None asks for none.
     `settle_s`: the longest usual answer in seconds. Answers are known when they end, the fast ones first, so for so long
     nothing is proven of a new trial, and arms are not compared after a change of the share.
     `has_pairs`: some check joins the two answers to one request. `has_rivals`: some check needs the baseline's live requests.
@@ -51,6 +53,7 @@ class Policy:
     digest: str
     speculate_below: int | None = None
     allow_lossy: tuple[str, ...] = ()
+    lossless: Lossless | None = None
     alpha: float = 0.01
     arl_requests: float = 100_000.0
     settle_s: float = SETTLE_S
@@ -86,10 +89,12 @@ def parse_policy(mapping: Mapping[str, Any]) -> Policy:
     content |= {"description": description} | ({} if below is None else {"speculate_below": below})
     content |= {} if given["settle"] == SETTLE_S else {"settle_s": given["settle"]}
     content |= {"allow_lossy": list(given["allow_lossy"])} if given["allow_lossy"] else {}
+    lossless = None if given["lossless"] is None else Lossless(**given["lossless"])
+    content |= {} if lossless is None else {"lossless": asdict(lossless)}
     return Policy(
         name=name, version=given["version"], description=description, fatal=fatal, checks=checks, digest=digest_of(content),
-        speculate_below=below, allow_lossy=given["allow_lossy"], alpha=given["alpha"], arl_requests=given["arl_requests"],
-        settle_s=given["settle"],
+        speculate_below=below, allow_lossy=given["allow_lossy"], lossless=lossless, alpha=given["alpha"],
+        arl_requests=given["arl_requests"], settle_s=given["settle"],
         has_pairs=any(c.against is Against.PAIRS for c in checks), has_rivals=any(c.is_rival for c in checks),
     )  # fmt: skip
 

@@ -55,6 +55,13 @@ LOAD_FIELDS = {
     "target_s": Field(Number(high=MAX_SECONDS, why="seconds"), REQUIRED, "one target pass without a draft, in seconds"),
     "verify_s": Field(Number(high=MAX_SECONDS, why="seconds"), REQUIRED, "one target pass over k + 1 tokens, in seconds"),
 }
+LOSSLESS_FIELDS = {
+    "tolerance": Field(Number(why="total variation per token"), 0.01, "largest tolerance a verification may have had"),
+    "temperature": Field(Number(high=10.0, why="greedy tokens are looked at in every job"), 1.0, "production's temperature"),
+    "top_p": Field(SHARE, 1.0, "production's top_p"),
+    "top_k": Field(Whole(low=0), 0, "production's top_k; 0 keeps all"),
+    "min_p": Field(Number(low_in=True), 0.0, "production's min_p"),
+}
 BREAK_EVEN_FIELDS = {
     "k": Field(Whole(), REQUIRED, "drafted tokens per round"),
     "acceptance_rate": Field(SHARE, REQUIRED, "accepted / drafted tokens that this draft is known for"),
@@ -116,5 +123,6 @@ POLICY_FIELDS = {
     "fatal": Field(Table({name: Field(Whole(), None, f"count of {name} that ends the rollout") for name in FATAL}), None,
                    "what needs no statistics, with the count at which it acts"),
     "speculate": Field(Table(SPECULATE_FIELDS), None, "speculate only below so many requests in flight"),
+    "lossless": Field(Table(LOSSLESS_FIELDS), None, "a rollout needs a verification of the candidate that is in force"),
     "allow_lossy": Field(Listing(Text(is_needed=True)), (), "lossy acceptance settings that may serve, by name"),
 }  # fmt: skip

@@ -214,9 +214,9 @@ class EngineClient:
         entries: list[dict[str, Any]] = self._json("GET", "/v1/models")["data"]
         return entries
 
-    def server_info(self) -> dict[str, Any]:
-        """Return /server_info."""
-        return self._json("GET", "/server_info")
+    def server_info(self, *, as_json: bool = False) -> dict[str, Any]:
+        """Return /server_info; `as_json` asks vLLM for its configuration as JSON, which it otherwise prints as text."""
+        return self._json("GET", "/server_info?config_format=json" if as_json else "/server_info")
 
     def metrics(self) -> str:
         """Return the Prometheus text."""

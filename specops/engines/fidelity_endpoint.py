@@ -29,10 +29,14 @@ class HttpEndpoint:
         self._reports_logs = True
 
     def facts(self) -> Mapping[str, Any]:
-        """Return `/server_info`, of the reference engine its own part; empty when the server has none."""
+        """Return `/server_info`, of the reference engine its own part; empty when the server has none.
+
+        vLLM describes itself as text, which leaves most of the speculative configuration out; that part is asked for as JSON.
+        """
         try:
             said = self._client.server_info()
-            return dict(said.get("specops", said))
+            whole = self._client.server_info(as_json=True) if isinstance(said.get("vllm_config"), str) else {}
+            return dict(said.get("specops", said)) | _speculative(whole)
         except InvalidInput:  # a 404: vLLM shows it in development mode only
             return {}
         except EngineUnavailable:
@@ -79,6 +83,15 @@ class HttpEndpoint:
                     raise
                 self._reports_logs = False  # it reports none: nothing to compare
         return self._client.complete(prompt, **options)
+
+
+def _speculative(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return vLLM's speculative configuration, without the configurations of both models that it repeats; empty for none."""
+    config = said.get("vllm_config")
+    found = config.get("speculative_config") if isinstance(config, Mapping) else None
+    if not isinstance(found, Mapping):
+        return {}
+    return {"speculative_config": {key: value for key, value in found.items() if not isinstance(value, Mapping)}}
 
 
 def _scored(entries: Sequence[TokenLogprob], top: int) -> Scored:

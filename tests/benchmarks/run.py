@@ -17,7 +17,7 @@ from tests.benchmarks.row import Row
 
 FOLDER = Path(__file__).parent
 OUTPUT = FOLDER.parents[1] / "build" / "bench"
-NOT_BENCHMARKS = frozenset({"__init__", "run", "row", "appender", "evidence_costs"})
+NOT_BENCHMARKS = frozenset({"__init__", "run", "row", "appender", "evidence_costs", "vllm_repair"})
 SHOWN = {True: "[green]holds[/]", False: "[bold red]FAILS[/]", None: "not run"}
 
 

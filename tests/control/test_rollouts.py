@@ -1,8 +1,11 @@
 """Starting a rollout and changing it by hand: refused where the state does not allow it, always with an audit entry."""
 
+from dataclasses import replace
+
 import pytest
 
 from specops.control import rollouts
+from specops.core.lossless import Lossless
 from specops.core.rollout import State, Step, StepKind
 from specops.errors import IllegalTransition, InvalidRecord, SpecopsError
 
@@ -114,3 +117,23 @@ def test_an_unknown_rollout_is_named(store, clock):
     """A mistyped id is the caller's error."""
     with pytest.raises(InvalidRecord, match="no rollout ro-9"):
         rollouts.abort_by_hand(store, "ro-9", reason="r", actor="bob", now=clock())
+
+
+def test_a_policy_that_asks_for_it_needs_a_verification_in_force(store, begin, make_plan, releases, policy, clock):
+    """Without one the start is refused and says how to verify; with one it counts only for the engine that was verified."""
+    asking = replace(policy, lossless=Lossless())
+    with pytest.raises(IllegalTransition, match=r"never verified.*--release spec"):
+        begin(store, policy=asking)
+    facts = {"version": "1"}
+    found = {
+        "verdict": "LOSSLESS WITHIN", "words": "", "tolerance": 0.01, "sampling": {"temperature": 1.0, "top_p": 1.0},
+        "facts": {"endpoint": facts},
+    }  # fmt: skip
+    with store.begin() as unit:
+        unit.evidence.add(releases[1].id, "fidelity", found, clock(), "scope")
+    with pytest.raises(IllegalTransition, match="changed after it was verified: version"):
+        rollouts.start(store, make_plan(policy=asking, candidate_facts={"version": "2"}), actor="ann", now=clock())
+
+    started = rollouts.start(store, make_plan(policy=asking, candidate_facts=facts), actor="ann", now=clock())
+
+    assert started.state is State.RUNNING
