@@ -227,7 +227,7 @@ def _batches(target: Model, draft: Draft, prompts: list[tuple[int, ...]]) -> Ite
 
 
 def _trace_off(target: Model, draft: Draft, prompts: list[tuple[int, ...]]) -> Row:
-    """All that a round does for a trace that is off is ask LAPS + 2 times whether there is a recorder: that, against a round."""
+    """A trace that is off costs a round LAPS + 2 questions whether there is a recorder: their share of the round."""
     shares = []
     for i in range(RUNS):
         one = Speculation(target, draft, _ask(prompts[i % PROMPTS], seed=i))
