@@ -227,7 +227,7 @@ def _batches(target: Model, draft: Draft, prompts: list[tuple[int, ...]]) -> Ite
 
 
 def _trace_off(target: Model, draft: Draft, prompts: list[tuple[int, ...]]) -> Row:
-    """A trace that is off costs a round LAPS + 2 questions whether there is a recorder: their share of the round."""
+    """Measure what a trace that is off costs: LAPS + 2 questions a round whether there is a recorder."""
     shares = []
     for i in range(RUNS):
         one = Speculation(target, draft, _ask(prompts[i % PROMPTS], seed=i))
