@@ -218,7 +218,7 @@ def _parquet(trace: Trace) -> bytes:
     schema = _schema().with_metadata({_HEADER: header, _DIGEST: _digest(trace).encode()})
     sink = pa.BufferOutputStream()
     table = pa.Table.from_pylist(rounds, schema=schema)
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True, store_schema=False)
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
     return bytes(sink.getvalue())
 
 
