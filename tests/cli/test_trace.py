@@ -18,12 +18,12 @@ def write(request_id, at=T0):
     return trace_folder().write(trace)
 
 
-def test_an_empty_folder_says_how_to_fill_it(run, empty):
-    """Not an error: nothing was recorded yet."""
+def test_an_empty_folder_is_no_error(run, empty):
+    """Nothing was recorded yet, and the folder is named."""
     done = run("trace", "list")
 
     assert done.code == 0
-    assert "--trace full" in done.out
+    assert "no traces in" in done.out
     assert json.loads(run("trace", "list", "--json").out) == []
 
 
@@ -36,6 +36,8 @@ def test_requests_are_listed_newest_first_and_broken_files_too(run, empty):
 
     assert (good["request_id"], good["emitted"], good["ended"], good["wrong"]) == ("cmpl-1", 1, "length", None)
     assert "cannot be read" in bad["wrong"]
-    assert "cmpl-1" in run("trace", "list").out
+    table = run("trace", "list").out
+    assert "cmpl-1" in table
+    assert table.count("nothing drafted") == 1, "a broken file has no counts"
     (before,) = json.loads(run("trace", "list", "--before", "2026-12-07T09:30:00Z", "--json").out)
     assert before["request_id"] == "cmpl-1"
