@@ -1,4 +1,4 @@
-"""`specops trace`: the recorded rounds of requests: list them, check them, erase them."""
+"""`specops trace`: the recorded rounds of requests: list them."""
 
 from datetime import UTC
 from pathlib import Path
@@ -11,7 +11,9 @@ from specops.cli.render import emit_json, emit_table
 if TYPE_CHECKING:
     from datetime import datetime
 
-app = typer.Typer(no_args_is_help=True, help="Recorded rounds of requests: list, check and erase them.")
+    from specops.store.traces import TraceLine
+
+app = typer.Typer(no_args_is_help=True, help="Recorded rounds of requests.")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Folder = Annotated[Path | None, typer.Option("--dir", help="Folder of traces; default: the setting trace_dir.")]
 Since = Annotated[str | None, typer.Option(help="Only requests from this time on, as 2026-11-29T12:00:00Z; else UTC.")]
@@ -35,17 +37,17 @@ def list_traces(
         names = ("request_id", "at", "rounds", "drafted", "accepted", "emitted", "ended", "path", "wrong")
         return emit_json([{name: getattr(line, name) for name in names} for line in lines])
     if not lines:
-        return typer.echo(f"no traces in {trace_folder(folder).folder}; specops engine serve --trace full records them")
-    rows = [
-        (f"{line.at:%Y-%m-%d %H:%M:%S}", line.request_id or line.wrong, line.rounds, _share(line.accepted, line.drafted),
-         line.emitted, line.ended or "")
-        for line in lines
-    ]  # fmt: skip
-    return emit_table("traces", ("at", "request", "rounds", "accepted", "tokens", "ended by"), rows)
+        return typer.echo(f"no traces in {trace_folder(folder).folder}")
+    return emit_table("traces", ("at", "request", "rounds", "accepted", "tokens", "ended by"), map(_row, lines))
 
 
-def _share(accepted: int, drafted: int) -> str:
-    return f"{accepted} of {drafted}" if drafted else "nothing drafted"
+def _row(line: "TraceLine") -> tuple[object, ...]:
+    """Return a file's cells; a broken one has no counts."""
+    at = f"{line.at:%Y-%m-%d %H:%M:%S}"
+    if line.wrong is not None:
+        return at, line.wrong, None, None, None, None
+    share = f"{line.accepted} of {line.drafted}" if line.drafted else "nothing drafted"
+    return at, line.request_id, line.rounds, share, line.emitted, line.ended
 
 
 def _time(text: str | None) -> "datetime | None":

@@ -90,10 +90,7 @@ class TraceFolder:
         """
         paths = self._paths(request_id)
         if not paths:
-            raise InvalidInput(
-                f"no trace of {request_id!r} in {self.folder}; specops trace list shows what there is, and"
-                " specops engine serve --trace full or specops_trace in a request makes one"
-            )
+            raise InvalidInput(f"no trace of {request_id!r} in {self.folder}; specops trace list shows what there is")
         return read_trace(paths[0])
 
     def lines(
@@ -144,7 +141,7 @@ class TraceFolder:
             self._used = sum(_size(path) for _, path in self._files())
         if self._used + size > self.most_bytes:
             used = f"{self._used} of {self.most_bytes} bytes are used, the trace needs {size}"
-            raise StoreUnavailable(f"trace folder {self.folder} is full: {used}; specops trace erase --before makes room")
+            raise StoreUnavailable(f"trace folder {self.folder} is full: {used}; erase old traces to make room")
 
     def _paths(self, request_id: str) -> list[Path]:
         return sorted(self.folder.glob(f"*-{_key(request_id)}{SUFFIX}"), reverse=True)
@@ -218,7 +215,7 @@ def _parquet(trace: Trace) -> bytes:
     schema = _schema().with_metadata({_HEADER: header, _DIGEST: _digest(trace).encode()})
     sink = pa.BufferOutputStream()
     table = pa.Table.from_pylist(rounds, schema=schema)
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True, store_schema=False)
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
     return bytes(sink.getvalue())
 
 
