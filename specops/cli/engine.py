@@ -37,6 +37,11 @@ def serve(
     threads: Annotated[int, typer.Option(help="CPU threads.")] = 1,
     max_running: Annotated[int, typer.Option(help="Requests decoded side by side.")] = 8,
     max_waiting: Annotated[int, typer.Option(help="Requests that may wait for a place; more are answered 503.")] = 256,
+    trace: Annotated[
+        str, typer.Option(help="What is traced: off, sampled or full; a request may say otherwise.")
+    ] = "off",
+    trace_sample: Annotated[float, typer.Option(help="Share of the requests in a sample, in (0, 1].")] = 0.01,
+    trace_dir: Annotated[Path | None, typer.Option(help="Folder for traces; default: the setting trace_dir.")] = None,
     per_request_spec_decode_metrics: Annotated[
         str, typer.Option(help="What an answer reports of its rounds: none, summary or detailed.")
     ] = "summary",
@@ -44,6 +49,8 @@ def serve(
     """Serve until SIGTERM; running requests are finished first."""
     from specops.engines.config import ServerConfig  # noqa: PLC0415
     from specops.engines.server import serve as serve_engine  # noqa: PLC0415
+    from specops.engines.tracing import TraceChoice  # noqa: PLC0415
+    from specops.wiring import trace_folder  # noqa: PLC0415
 
     named = {"method": method, "draft": draft, "num_speculative_tokens": num_speculative_tokens or None}
     speculative, speculation = _speculation(speculative_config, named)
@@ -61,7 +68,9 @@ def serve(
             max_running=max_running,
             max_waiting=max_waiting,
             per_request_spec_decode_metrics=per_request_spec_decode_metrics,
-        )
+            trace=TraceChoice(mode=trace, share=trace_sample),
+        ),
+        sink=trace_folder(trace_dir).write,
     )
 
 

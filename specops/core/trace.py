@@ -120,7 +120,7 @@ class Round:
         emitted: the tokens that became final, after any cut.
         cap: what kept k where it was.
         cut: what ended the answer in this round; None if it goes on.
-        stage_s: seconds of draft, score, accept and resample.
+        stage_s: seconds of draft, score, accept and resample; the score of a request in a batch includes the other rows.
         stage_bytes: bytes that each stage's results take: laws, logits and new cache entries.
         before, after: the state.
     """

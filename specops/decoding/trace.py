@@ -40,7 +40,6 @@ class Recorder:
     """Records the rounds of one request."""
 
     def __init__(self) -> None:
-        self._hash, self._hashed = hashlib.sha256(), 0
         self._laps: list[float] = []
         self._last = 0.0
         self._before: State | None = None
@@ -142,15 +141,14 @@ class Recorder:
             row = left / mass
         return float(row[verdict.token])
 
-    def _state(self, spec: "Speculation") -> State:
-        self._hash.update(array("i", spec.committed[self._hashed :]).tobytes())
-        self._hashed = len(spec.committed)
+    @staticmethod
+    def _state(spec: "Speculation") -> State:
         own = getattr(spec.drafting, "cache", None)
         return State(
             committed=len(spec.committed),
             target_cached=spec.cache.length,
             draft_cached=None if own is None else own.length,
-            sha256=self._hash.copy().hexdigest(),
+            sha256=hashlib.sha256(array("i", spec.committed).tobytes()).hexdigest(),
         )
 
 

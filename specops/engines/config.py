@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from specops.engines.speculation import METHODS, Speculation
+from specops.engines.tracing import TraceChoice
 from specops.errors import InvalidInput
 
 DEVICES = ("cpu", "cuda")
@@ -17,10 +18,11 @@ class ServerConfig:
     """One engine server: what it loads and where it listens.
 
     `port` 0 takes a free port. `weights_digest` and `draft_weights_digest` are what the operator expects (see
-    `engines.weights.weights_digest`); other weights on disk refuse the start. `speculation` has what
-    vLLM's --speculative-config has beyond method, draft and k. `device` is where the models run: cpu, or cuda with the rounds
-    captured as CUDA graphs. `per_request_spec_decode_metrics` is how much of its rounds an answer reports: none, a summary, or
-    detailed with every round (vLLM's flag). `drain_s` bounds how long running requests may finish after SIGTERM.
+    `engines.weights.weights_digest`); other weights on disk refuse the start. `speculation` has what vLLM's
+    --speculative-config has beyond method, draft and k. `device` is where the models run: cpu, or cuda with the rounds captured
+    as CUDA graphs. `per_request_spec_decode_metrics` is how much of its rounds an answer reports: none, a summary, or detailed
+    with every round (vLLM's flag). `trace` says which requests are traced, where the server is given a place for traces.
+    `drain_s` bounds how long running requests may finish after SIGTERM.
     """
 
     model: Path
@@ -37,6 +39,7 @@ class ServerConfig:
     max_running: int = 8
     max_waiting: int = 256
     per_request_spec_decode_metrics: str = "summary"
+    trace: TraceChoice = field(default_factory=TraceChoice)
     drain_s: float = 30.0
     weights_digest: str | None = None
     draft_weights_digest: str | None = None
@@ -89,6 +92,15 @@ class ServerConfig:
         draft = record.get("draft")
         try:
             read = {"model": Path(record["model"]), "draft": Path(draft) if draft else None}
-            return cls(**(record | read | {"speculation": Speculation.from_record(record.get("speculation", {}))}))
+            return cls(
+                **(
+                    record
+                    | read
+                    | {
+                        "speculation": Speculation.from_record(record.get("speculation", {})),
+                        "trace": TraceChoice(**record.get("trace", {})),
+                    }
+                )
+            )
         except (KeyError, TypeError) as exc:
             raise InvalidInput(f"not a server config: {exc}") from exc

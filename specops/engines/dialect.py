@@ -66,6 +66,7 @@ class Reader(Protocol):
 class Call:
     """One checked request: one `Request` per prompt, `n` answers to each; `seed` None draws one per answer.
 
+    `trace` is the request's own word on being traced, None if it has none.
     `echo` puts the prompt before the answer; `is_silent` keeps the generated token out of it (echo with max_tokens 0).
     """
 
@@ -85,6 +86,7 @@ class Call:
     return_token_ids: bool
     names_ids: bool
     is_chat: bool
+    trace: bool | None
 
     @property
     def choices(self) -> int:
@@ -156,6 +158,7 @@ def parse(body: object, *, is_chat: bool, reader: Reader) -> Call:
         return_token_ids=_flag(fields, "return_token_ids"),
         names_ids=_flag(fields, "return_tokens_as_token_ids"),
         is_chat=is_chat,
+        trace=_flag(fields, "specops_trace") if fields.get("specops_trace") is not None else None,
     )
     _check_size(call, limits)
     return call

@@ -16,6 +16,7 @@ import tokenizers
 import torch
 
 from specops.core.outcome import Acceptance, Finish
+from specops.core.trace import Trace
 from specops.decoding.draft import Draft
 from specops.decoding.loop import Request, Step, generate
 from specops.engines.answers import Delta, Timing
@@ -27,6 +28,7 @@ from specops.engines.exposition import EngineMetrics
 from specops.engines.preflight import check_folders, refuse
 from specops.engines.scheduler import Job, Scheduler
 from specops.engines.tokenizer import tokenizer_digest
+from specops.engines.tracing import Tracer, TraceWriter, facts_of_trace
 from specops.engines.weights import content_files, weights_digest
 from specops.errors import InvalidInput, LineageBroken
 from specops.transformer.model import Model, load_model
@@ -40,8 +42,10 @@ class Answer:
     `deliver` is called in the worker thread with every `Delta`; after the last one, or an error, or None, nothing more comes.
     """
 
-    def __init__(self, engine: "Engine", call: Call, request: Request, deliver: Callable[[Event], None]) -> None:
-        self._engine, self._request, self._deliver = engine, request, deliver
+    def __init__(
+        self, engine: "Engine", call: Call, request: Request, deliver: Callable[[Event], None], tracer: Tracer | None = None
+    ) -> None:
+        self._engine, self._request, self._deliver, self._tracer = engine, request, deliver, tracer
         self._text = TextStream(
             decoder=engine.tokenizer, stops=call.stop, includes_stop=call.includes_stop, min_tokens=request.min_tokens,
             skips_special=call.skips_special,
@@ -91,6 +95,8 @@ class Answer:
         return self._request
 
     def _on_step(self, step: Step) -> bool:
+        if self._tracer:
+            self._tracer.add(step)
         delta = self._delta(step)
         self._count(step, kept=len(delta.token_ids))
         self._finish = delta.finish
@@ -147,17 +153,32 @@ class Answer:
             metrics.observe("request_time_per_output_token_seconds", per_token_s)
 
     def _on_end(self, error: Exception | None) -> None:
-        if self._finish is not None:
-            return
-        self._finish = Finish.ERROR if error else Finish.ABORT
-        self._engine.metrics.count_finish(self._finish, prompt_tokens=len(self._request.prompt_ids))
-        self._deliver(error)
+        is_cut_off = self._finish is None
+        self._finish = self._finish or (Finish.ERROR if error else Finish.ABORT)
+        if self._tracer:
+            self._engine.store(self._trace(self._tracer, self._finish))
+        if is_cut_off:
+            self._engine.metrics.count_finish(self._finish, prompt_tokens=len(self._request.prompt_ids))
+            self._deliver(error)
+
+    def _trace(self, tracer: Tracer, finish: Finish) -> Trace:
+        return tracer.end(
+            finish,
+            by_text=self._text.stopped_by is not None,
+            by_engine=not self._engine.scheduler.is_alive,
+            text_tokens=self.completion_tokens,
+            queue_s=self._admitted_s - self._arrived_s,
+            prefill_s=max(0.0, self._first_s - self._admitted_s),
+        )
 
 
 class Engine:
     """A loaded engine. `facts` is what `/server_info` says; `k` is 0 without speculation."""
 
-    def __init__(self, config: ServerConfig, *, target: Model, draft: Draft | None, facts: dict[str, Any]) -> None:
+    def __init__(
+        self, config: ServerConfig, *, target: Model, draft: Draft | None, facts: dict[str, Any],
+        sink: Callable[[Trace], object] | None = None,
+    ) -> None:  # fmt: skip
         self.config, self.facts = config, facts
         self.k = config.num_speculative_tokens
         self.tokenizer = tokenizers.Tokenizer.from_file(str(config.model / "tokenizer.json"))
@@ -175,6 +196,7 @@ class Engine:
         self.metrics = EngineMetrics(
             model_name=config.name, num_speculative_tokens=self.k, max_model_len=target.config.max_len
         )  # fmt: skip
+        self._writer = TraceWriter(sink, self.metrics) if sink else None
         self.scheduler = Scheduler(
             target=target,
             draft=draft,
@@ -193,14 +215,18 @@ class Engine:
         text: str = self.tokenizer.decode(ids, skip_special_tokens=False)
         return text
 
-    def submit(self, call: Call, index: int, deliver: Callable[[Event], None]) -> Answer:
-        """Queue one choice of a request.
+    def submit(self, call: Call, index: int, deliver: Callable[[Event], None], *, request_id: str = "") -> Answer:
+        """Queue one choice of a request, under the id that its trace will have.
 
         Raises:
             EngineUnavailable: the queue is full.
         """
         request = replace(call.request(index, secrets.randbits(63)), rule=self.config.speculation.rule)
-        answer = Answer(self, call, request, deliver)
+        tracer = None
+        if self._writer and self.config.trace.takes(request_id, call.trace):
+            request = replace(request, trace=True)
+            tracer = Tracer(request_id=request_id, request=request, facts=facts_of_trace(self.facts))
+        answer = Answer(self, call, request, deliver, tracer)
         self.scheduler.submit(answer.job)
         return answer
 
@@ -209,12 +235,21 @@ class Engine:
         return generate(self._target, self._draft, request)
 
     def close(self) -> None:
-        """Cancel what runs and end the worker."""
+        """Cancel what runs, end the worker, and store the traces that wait."""
         self.scheduler.close()
+        if self._writer:
+            self._writer.close()
+
+    def store(self, trace: Trace) -> None:
+        """Hand over a finished trace; returns at once."""
+        if self._writer:
+            self._writer.put(trace)
 
 
-def open_engine(config: ServerConfig) -> Engine:
+def open_engine(config: ServerConfig, *, sink: Callable[[Trace], object] | None = None) -> Engine:
     """Check the files, load the models and run a first short request, so that no client pays for the warm-up.
+
+    `sink` stores the traces of those requests that the config or their own word choose; without it nothing is traced.
 
     Raises:
         InvalidWeights: a checkpoint cannot be read safely.
@@ -229,7 +264,7 @@ def open_engine(config: ServerConfig) -> Engine:
     facts["attention_kernel"] = target.attention_kernel
     model = _load(config.draft, config) if config.draft else None
     draft = config.speculation.draft(config.method, config.num_speculative_tokens, model)
-    engine = Engine(config, target=target, draft=draft, facts=facts)
+    engine = Engine(config, target=target, draft=draft, facts=facts, sink=sink)
     _warm_up(engine)
     return engine
 

@@ -77,6 +77,7 @@ class EngineMetrics:
         self._labels = f'{self._model},engine="0"'
         self._lock = threading.Lock()
         self._prompt_tokens = self._generation_tokens = self._rejections = 0
+        self._traces = [0, 0]  # lost, written
         self._finished = dict.fromkeys(_FINISHES, 0)
         self._speculative = dict.fromkeys(_SPECULATIVE, 0) if num_speculative_tokens else {}
         self._per_position = [0] * num_speculative_tokens
@@ -109,6 +110,11 @@ class EngineMetrics:
         """Count one request refused because the queue was full."""
         with self._lock:
             self._rejections += 1
+
+    def count_trace(self, *, is_written: bool) -> None:
+        """Count one trace that was stored, or lost."""
+        with self._lock:
+            self._traces[is_written] += 1
 
     def count_http(self, *, handler: str, method: str, status: int) -> None:
         """Count one answered HTTP request by its route, never by the path that a client made up."""
@@ -151,6 +157,11 @@ class EngineMetrics:
                 ])  # fmt: skip
             for name, histogram in self._histograms.items():
                 family(name, "histogram", self._texts[name], histogram.lines(f"vllm:{name}", self._labels))
+            for name, value in zip(("failed", "written"), self._traces, strict=True):
+                lines.extend(
+                    [f"# HELP specops_trace_{name}_total Traces {name}.", f"# TYPE specops_trace_{name}_total counter"]
+                )
+                lines.append(f"specops_trace_{name}_total{{{self._labels}}} {value}")
             lines.extend(["# HELP http_requests_total Answered requests.", "# TYPE http_requests_total counter"])
             lines.extend(
                 f'http_requests_total{{handler="{handler}",method="{method}",status="{status}"}} {count}'

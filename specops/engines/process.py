@@ -28,7 +28,7 @@ _LAST_LINES = 8
 _GRACE_S = 5.0
 _OPTIONS = (  # fields of ServerConfig that are options of `specops engine serve`
     "model", "host", "port", "served_model_name", "method", "num_speculative_tokens", "draft", "threads", "max_running",
-    "dtype", "device", "speculation",
+    "dtype", "device", "speculation", "trace",
 )  # fmt: skip
 
 
@@ -63,6 +63,8 @@ def serve_command(config: ServerConfig) -> tuple[str, ...]:
             words += [f"--{name}", getattr(config, name)]
     if settings := config.speculation.to_record():
         words += ["--speculative-config", json.dumps(settings)]
+    if config.trace != default.trace:
+        words += ["--trace", config.trace.mode, "--trace-sample", str(config.trace.share)]
     return tuple(words)
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from aiohttp import web
 
+from specops.core.trace import Trace
 from specops.engines import process
 from specops.engines.answers import Delta, Shape, merged, metrics_of, usage_of
 from specops.engines.config import ServerConfig
@@ -148,7 +149,7 @@ async def _answer(request: web.Request, *, is_chat: bool) -> web.StreamResponse:
         id=f"{prefix}-{request.headers.get('X-Request-Id') or uuid.uuid4().hex}", model=engine.limits.model_name,
         created=int(time.time()), call=call, piece=lambda token: engine.decode([token]),
     )  # fmt: skip
-    exchange = _Exchange(engine, call)
+    exchange = _Exchange(engine, call, shape.id)
     try:
         exchange.open()
         return await (_stream(request, exchange, shape) if call.is_stream else _whole(exchange, shape))
@@ -164,11 +165,11 @@ async def _answer(request: web.Request, *, is_chat: bool) -> web.StreamResponse:
 class _Exchange:
     """The answers to one call on the event loop's side: rounds arrive from the worker thread through a queue."""
 
-    def __init__(self, engine: Engine, call: Call) -> None:
+    def __init__(self, engine: Engine, call: Call, request_id: str) -> None:
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
         self._answers: list[Answer] = []
-        self.engine, self.call = engine, call
+        self.engine, self.call, self.request_id = engine, call, request_id
 
     def open(self) -> None:
         """Queue every answer.
@@ -177,7 +178,8 @@ class _Exchange:
             EngineUnavailable: the queue has no place for all; the caller closes.
         """
         for index in range(self.call.choices):
-            self._answers.append(self.engine.submit(self.call, index, partial(self._deliver, index)))
+            name = self.request_id if self.call.choices == 1 else f"{self.request_id}-{index}"
+            self._answers.append(self.engine.submit(self.call, index, partial(self._deliver, index), request_id=name))
 
     def close(self) -> None:
         """Cancel what still runs: the client left, or there is nothing to do."""
@@ -310,8 +312,8 @@ async def start(engine: Engine, sock: socket.socket) -> web.AppRunner:
     return runner
 
 
-def serve(config: ServerConfig) -> None:
-    """Run an engine server in this process until SIGTERM or SIGINT.
+def serve(config: ServerConfig, *, sink: Callable[[Trace], object] | None = None) -> None:
+    """Run an engine server in this process until SIGTERM or SIGINT; `sink` stores traces, without it nothing is traced.
 
     Raises:
         InvalidInput: bad folders or a port in use.
@@ -321,7 +323,7 @@ def serve(config: ServerConfig) -> None:
     check_config(config)
     sock = bind(config.host, config.port)
     try:
-        engine = open_engine(config)
+        engine = open_engine(config, sink=sink)
         try:
             asyncio.run(_serve(engine, sock))
         finally:

@@ -90,9 +90,9 @@ def fresh_pair(tmp_path):
 
 
 @contextlib.contextmanager
-def served(config):
+def served(config, sink=None):
     """Run a server in a thread; yield its address and its engine."""
-    engine, loop, ready, addresses = open_engine(config), asyncio.new_event_loop(), threading.Event(), []
+    engine, loop, ready, addresses = open_engine(config, sink=sink), asyncio.new_event_loop(), threading.Event(), []
     stop = asyncio.Event()
 
     async def main():
