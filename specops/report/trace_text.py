@@ -16,8 +16,8 @@ _LAST = {Decided.RECOVERED: "instead", Decided.BONUS: "bonus", Decided.TARGET: "
 def lines_of(trace: Trace) -> Iterator[str]:
     """Yield the lines of one trace."""
     engine = trace.engine
-    method = f"{engine.get('method') or 'plain'}, k {engine.get('num_speculative_tokens', 0)}, {engine.get('dtype', 'no dtype')}"
-    yield f"request  {trace.request_id}, {trace.at:%Y-%m-%d %H:%M:%S} UTC, {method}"
+    method = f"{engine.get('method') or 'plain'}, k {engine.get('num_speculative_tokens', 0)}"
+    yield f"request  {trace.request_id}, {trace.at:%Y-%m-%d %H:%M:%S} UTC, {method}, {engine.get('dtype', 'no dtype')}"
     yield f"settings {_settings(trace)}"
     ended = "still running" if trace.ended is None else trace.ended.value
     yield f"answer   {len(trace.emitted)} tokens, {trace.text_tokens} to the client, ended by {ended}"
