@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from specops.cli import (  # noqa: F401  # each adds its commands to `lineage`
+from specops.cli import (  # noqa: F401  # some only add their commands
     audit,
     demo,
     engine,
@@ -23,6 +23,7 @@ from specops.cli import (  # noqa: F401  # each adds its commands to `lineage`
     samples,
     serve,
     trace,
+    trace_read,
     verify,
 )
 from specops.errors import EXIT_DONE, EXIT_USAGE, EXTRA_OF, MissingExtra, SpecopsError, exit_code

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from specops.store.traces import TraceLine
 
-app = typer.Typer(no_args_is_help=True, help="Recorded rounds of requests: list, show, check, erase.")
+app = typer.Typer(no_args_is_help=True, help="Recorded rounds of requests: list, show, explain, compare, rerun, check, erase.")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Folder = Annotated[Path | None, typer.Option("--dir", help="Folder of traces; default: the setting trace_dir.")]
 Since = Annotated[str | None, typer.Option(help="Only requests from this time on, as 2026-11-29T12:00:00Z; else UTC.")]

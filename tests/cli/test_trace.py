@@ -90,3 +90,18 @@ def test_traces_can_be_erased_by_id_and_by_age(run, empty):
     assert "1 traces erased" in run("trace", "erase", "--before", "2026-12-07T11:00:00Z").out
     assert json.loads(run("trace", "list", "--json").out) == []
     assert run("trace", "erase").code != 0
+
+
+def test_why_and_compare_read_two_requests(run, empty):
+    """A sentence for each finding, and where they part."""
+    trace = recorded_here("cmpl-1")
+    other = replace(recorded(seed=4), request_id="cmpl-2")
+    trace_folder().write(other)
+
+    text = run("trace", "why", "cmpl-1").out
+    assert text.startswith("cmpl-1: ")
+    assert json.loads(run("trace", "why", "cmpl-1", "--json").out)["request_id"] == "cmpl-1"
+    assert "differs from plain: first at token" in run("trace", "why", "cmpl-1", "--plain", "cmpl-2").out
+    at = next(i for i, (a, b) in enumerate(zip(trace.emitted, other.emitted, strict=False)) if a != b)
+    assert f"they part at token {at}" in run("trace", "compare", "cmpl-1", "cmpl-2").out
+    assert json.loads(run("trace", "compare", "cmpl-1", "cmpl-1", "--json").out)["difference"] is None

@@ -212,6 +212,6 @@ def test_the_reference_names_every_key_and_choice():
     tables = [value for name, value in vars(policy_fields).items() if name.endswith("_FIELDS")]
     choices = [*Against, *By, *Metric, *OnNoData, *Rung, *Estimand, *policy_fields.FATAL]
 
-    assert len(tables) == 8
+    assert len(tables) == 9
     assert [key for table in tables for key in table if key not in words] == []
     assert [word for word in choices if word not in words] == []
