@@ -1,4 +1,4 @@
-"""`specops trace why`, `compare` and `rerun`: from the outcome of a request backward, and what would have been otherwise."""
+"""`specops trace why`, `compare`, `rerun` and `mlflow`: from the outcome backward, and what would have been otherwise."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -81,6 +81,21 @@ def rerun(
     again = rerun_from_folders(recorded, model, draft, changes or [])
     place.write(again)
     _emit(compared(recorded, again), json=json)
+
+
+@app.command()
+def mlflow(
+    request: Annotated[str, typer.Argument(help="Id of the request.")],
+    folder: Folder = None,
+    uri: Annotated[str | None, typer.Option(help="MLflow's tracking URI; default: the setting mlflow_tracking_uri.")] = None,
+) -> None:
+    """Send a recorded request to MLflow: a span for each round and stage; sent once, however often it is called."""
+    from specops.adapters.mlflow_traces import send_trace  # noqa: PLC0415
+    from specops.settings import load_settings  # noqa: PLC0415
+    from specops.wiring import trace_folder  # noqa: PLC0415
+
+    place = uri or load_settings().mlflow_uri
+    typer.echo(f"{send_trace(trace_folder(folder).read(request), place)} in experiment specops of {place}")
 
 
 def _emit(found: "Comparison", *, json: bool) -> None:
