@@ -46,6 +46,8 @@ def list_traces(
 def show(
     request: Annotated[str, typer.Argument(help="Id of the request.")],
     folder: Folder = None,
+    html: Annotated[Path | None, typer.Option(help="Write it as a page instead.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Folder with tokenizer.json: the page has texts, not ids.")] = None,
     *,
     json: Json = False,
 ) -> None:
@@ -54,6 +56,12 @@ def show(
     from specops.wiring import trace_folder  # noqa: PLC0415
 
     trace = trace_folder(folder).read(request)
+    if html:
+        from specops.engines.rerun import token_texts  # noqa: PLC0415
+        from specops.report.trace_page import build  # noqa: PLC0415
+
+        build(trace, html, token_texts(model) if model else None)
+        return typer.echo(f"written: {html.resolve()}")
     return emit_json(trace.to_record()) if json else typer.echo("\n".join(lines_of(trace)))
 
 
