@@ -12,6 +12,8 @@ from specops.core.trace import STAGES, Trace
 from specops.core.trace_why import why
 from specops.report.page import write
 
+_VISIBLE = str.maketrans({"\n": "\u23ce", " ": "\u00b7"})
+
 
 def build(trace: Trace, path: Path, text: Callable[[int], str] | None = None) -> None:
     """Write the page.
@@ -40,5 +42,5 @@ def render(trace: Trace, text: Callable[[int], str] | None = None) -> str:
         found=why(trace, text=text),
         stages=STAGES,
         longest=max((each.total_s for each in trace.rounds), default=0.0) or 1.0,
-        word=lambda token: str(token) if text is None else text(token).replace("\n", "\u23ce") or "\u2205",
+        word=str if text is None else lambda token: text(token).translate(_VISIBLE) or "\u2205",
     )
