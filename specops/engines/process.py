@@ -22,7 +22,7 @@ from specops.engines.client import EngineClient
 from specops.engines.config import ServerConfig
 from specops.errors import EngineUnavailable, InvalidInput
 
-PARENT_VARIABLE = "SPECOPS_PARENT_PID"
+PARENT_VARIABLE = "_SPECOPS_PARENT_PID"  # no setting: those begin with SPECOPS_
 _POLL_S = 0.1
 _LAST_LINES = 8
 _GRACE_S = 5.0
@@ -69,7 +69,7 @@ def serve_command(config: ServerConfig) -> tuple[str, ...]:
 
 
 def watch_parent(*, poll_s: float = 0.25) -> None:
-    """End this process when the one named in SPECOPS_PARENT_PID is no longer its parent; do nothing when it is unset.
+    """End this process when the one named in _SPECOPS_PARENT_PID is no longer its parent; do nothing when it is unset.
 
     Polling is used because Linux's parent-death signal follows the starting thread, not the starting process.
     """
