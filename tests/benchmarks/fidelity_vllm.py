@@ -11,13 +11,15 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from specops.demo.pair import load_pair
 from specops.engines.config import ServerConfig
 from specops.engines.process import EngineProcess, free_port, serve_command
+from specops.errors import SpecopsError
 from tests.benchmarks.row import Row
 
 PYTHON = os.environ.get("SPECOPS_VLLM_PYTHON", "")
@@ -51,7 +53,7 @@ def measure() -> Iterator[Row]:
         folder = Path(name)
         prompts = _prompts(folder)
         plugin = _plugin(folder / "plugin")
-        yield _bench_client(folder)
+        yield from _guarded("vllm bench serve on our engine server", lambda: iter((_bench_client(folder),)))
         with vllm(folder, pair.target) as target, vllm(folder, pair.draft) as draft:
             words = ("--target", target, "--prompts", str(prompts))
             soft = ("--draft", draft)
@@ -59,12 +61,28 @@ def measure() -> Iterator[Row]:
                 ("draft_model, as shipped", drafted, None, soft), ("ngram, as shipped", NGRAM, None, ("--ngram",)),
                 ("draft_model, repaired", drafted, plugin, soft), ("ngram, repaired", NGRAM, plugin, ("--ngram",)),
             )  # fmt: skip
-            for case, config, repair, law in cases:
+
+            def verdicts(case: str, config: dict, repair: Path | None, law: tuple[str, ...]) -> Iterator[Row]:
                 with vllm(folder, pair.target, config, plugin=repair) as url:
                     yield _verdict(case, _verify(url, *words, *law), is_sound=repair is not None)
-            with vllm(folder, pair.target, drafted | SYNTHETIC, plugin=plugin) as url:
-                yield _refused(_verify(url, *words, *soft))
-                yield _rejected(_verify(url, *words, *soft, "--no-gate", "--greedy-tokens", "0"))
+
+            def lossy() -> Iterator[Row]:
+                with vllm(folder, pair.target, drafted | SYNTHETIC, plugin=plugin) as url:
+                    yield _refused(_verify(url, *words, *soft))
+                    yield _rejected(_verify(url, *words, *soft, "--no-gate", "--greedy-tokens", "0"))
+
+            for case in cases:
+                yield from _guarded(f"vLLM {case[0]}", partial(verdicts, *case))
+            yield from _guarded("vLLM synthetic", lossy)
+
+
+def _guarded(check: str, run: Callable[[], Iterator[Row]]) -> Iterator[Row]:
+    """Yield a case's rows, or the one that says how it failed: it costs no other case its rows."""
+    try:
+        yield from run()
+    except (SpecopsError, RuntimeError, OSError, ValueError) as exc:
+        why = f"{type(exc).__name__}: {exc}"
+        yield Row(check=check, figure=None, unit="", goal="runs", holds=False, against="its plain server", runs=0, why=why)
 
 
 def _not_run(check: str) -> Row:
