@@ -9,6 +9,7 @@ from specops.decoding.batch import DynamicK
 from specops.decoding.draft import ModelDraft
 from specops.decoding.lookup import NgramDraft, SuffixDraft
 from specops.engines.config import ServerConfig
+from specops.engines.engine import check_config
 from specops.engines.process import serve_command
 from specops.engines.speculation import Speculation, read_speculative_config
 from specops.errors import InvalidInput
@@ -121,3 +122,11 @@ def test_a_suffix_server_answers(pair, make_server):
     assert client.server_info()["specops"]["method"] == "suffix"
     assert engine.k == 4
     assert done.completion_tokens == 16
+
+
+def test_a_device_that_is_not_there_is_refused_before_anything_is_loaded(pair, monkeypatch):
+    """With the way out."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+
+    with pytest.raises(InvalidInput, match="pass --device cpu"):
+        check_config(ServerConfig(model=pair[0], device="cuda"))
