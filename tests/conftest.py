@@ -1,6 +1,13 @@
-"""What tests of several folders share: one PostgreSQL server for the whole run, started when the first test asks for it."""
+"""What tests of several folders share: one PostgreSQL server for the whole run, started when the first test asks for it.
+
+No property test has a deadline: a busy machine is no bug.
+"""
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("no clock", deadline=None)
+settings.load_profile("no clock")
 
 
 @pytest.fixture(scope="session")
