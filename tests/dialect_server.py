@@ -20,6 +20,8 @@ class _Handler(BaseHTTPRequestHandler):
         facts = self.server.endpoint.facts()
         if self.path == "/server_info" and not facts:
             return self._json({"error": {"message": "Not Found"}}, 404)
+        if self.path == "/server_info?config_format=json":
+            return self._json(self.server.endpoint.described)
         return self._json(facts if self.path == "/server_info" else {"data": []})
 
     def do_POST(self):

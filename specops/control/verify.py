@@ -116,6 +116,7 @@ class Progress:
     evidence: Evidence
     plain: Evidence
     mutant: Evidence
+    watch: Watch | None = None
     asked: int = 0
     batches: int = 0
     tokens: int = 0
@@ -136,7 +137,8 @@ class Progress:
 
     def to_record(self) -> dict[str, Any]:
         """Return JSON-ready values."""
-        evidence = {name: getattr(self, name).to_record() for name in ("evidence", "plain", "mutant")}
+        evidence: dict[str, Any] = {name: getattr(self, name).to_record() for name in ("evidence", "plain", "mutant")}
+        evidence["watch"] = self.watch.to_record() if self.watch else None
         return {**{k: v for k, v in asdict(self).items() if k not in evidence}, **evidence}
 
     @classmethod
@@ -151,6 +153,7 @@ class Progress:
         try:
             parts = {name: Evidence.from_record(record[name]) for name in ("evidence", "plain", "mutant")}
             values: dict[str, Any] = dict(record) | parts
+            values["watch"] = Watch.from_record(record["watch"]) if record["watch"] else None
             values |= {name: _greedy(record[name]) for name in ("greedy", "greedy_plain")}
             values["calibration"] = Calibration(**{k: tuple(v) for k, v in record["calibration"].items()})
             values["agreement"] = Agreement(**record["agreement"])
@@ -207,22 +210,18 @@ def verify(  # three servers, a clock, and two wires out
     if (task.draft in ("draft", "surrogate")) != (draft is not None):
         raise InvalidInput(f"draft is {task.draft!r} and its endpoint {'given' if draft else 'missing'}; give both or neither")
     new = Evidence(plan=task.plan)
-    now = Progress(task=task.digest, evidence=new, plain=new, mutant=new)
-    now = now if saved is None else Progress.from_record(saved, task)
     watch = Watch(run_length=task.run_length, positions=task.plan.positions) if task.run_length else None
+    now = Progress(task=task.digest, evidence=new, plain=new, mutant=new, watch=watch)
+    now = now if saved is None else Progress.from_record(saved, task)
     if not (gate.lossy and task.is_gated):
         job = Job(task, endpoint, target, draft)
         if task.greedy_tokens and now.greedy is None:
             now = job.greedy(now)
-        while not _is_over(task, now, watch):
-            if _is_behind(now, watch):
-                now = job.catch_up(now)
-            else:
-                now, rows = job.batch(now)
-                watch = watch.fold(rows)[0] if watch else None
+        while not _is_over(task, now):
+            now = job.catch_up(now) if _is_behind(now) else job.batch(now)
             save(now.to_record())
             report(now)
-    return _result(task, now, gate, watch, urls=(endpoint.url, target.url), facts=(facts, trusted), wall_s=clock() - began)
+    return _result(task, now, gate, urls=(endpoint.url, target.url), facts=(facts, trusted), wall_s=clock() - began)
 
 
 class Job:
@@ -249,7 +248,7 @@ class Job:
             found.append(judge_greedy(chosen, best, self._task.dtype))
         return replace(now, greedy=found[0], greedy_plain=found[1])
 
-    def batch(self, now: Progress) -> tuple[Progress, Rows]:
+    def batch(self, now: Progress) -> Progress:
         """Sample, score and fold one batch of each kind."""
         task, (count, concurrency) = self._task, BATCHES[now.batches % len(BATCHES)]
         count = max(min(count, math.ceil((task.budget - now.tokens) / task.max_tokens)), 1)
@@ -269,6 +268,7 @@ class Job:
             evidence=evidence,
             plain=folded,
             mutant=fired,
+            watch=now.watch.fold(rows)[0] if now.watch else None,
             asked=now.asked + count,
             batches=now.batches + 1,
             tokens=now.tokens + len(rows.token),
@@ -279,7 +279,7 @@ class Job:
             agreement=_compare(now.agreement, samples, scored),
             retokenised=now.retokenised + sum(one.is_retokenised for one in samples),
             sensitivity=self._replayed(now.sensitivity, rows),
-        ), rows
+        )
 
     def catch_up(self, now: Progress) -> Progress:
         """Fold plain answers only: before an endpoint is blamed, the plain one must have had as many tokens to be rejected."""
@@ -346,9 +346,9 @@ class Job:
         return found
 
 
-def _is_behind(now: Progress, watch: Watch | None) -> bool:
+def _is_behind(now: Progress) -> bool:
     """Say whether the endpoint was rejected after more tokens than the plain one has been tested with."""
-    alarm = watch.detector.alarm_at if watch and watch.detector else None
+    alarm = now.watch.alarm_at if now.watch else None
     needed = min(now.fired_at or now.tokens, alarm or now.tokens) if now.fired_at or alarm else 0
     return not now.plain.is_fired and _tokens(now.plain) < needed
 
@@ -358,13 +358,13 @@ def _first(start: int, path: Array, bar: float) -> int | None:
     return start + int(hits[0]) + 1 if hits.size else None
 
 
-def _is_over(task: Task, now: Progress, watch: Watch | None) -> bool:
-    if _is_behind(now, watch):
+def _is_over(task: Task, now: Progress) -> bool:
+    if _is_behind(now):
         return False
     if now.tokens >= task.budget:
         return True
-    if watch is not None:
-        return watch.detector is not None and watch.detector.alarm_at is not None
+    if now.watch is not None:
+        return now.watch.alarm_at is not None
     if now.controls.problems():
         return bool(now.plain.is_fired)  # no result any more; a mutant that has not fired yet may still
     return judge(now.evidence, now.controls).verdict is not Verdict.INCONCLUSIVE
@@ -374,13 +374,12 @@ def _result(
     task: Task,
     now: Progress,
     gate: Gate,
-    watch: Watch | None,
     *,
     urls: tuple[str, str],
     facts: tuple[Mapping[str, Any], Mapping[str, Any]],
     wall_s: float,
 ) -> Verification:
-    found, detector = judge(now.evidence, now.controls), watch.detector if watch else None
+    found, detector = judge(now.evidence, now.controls), now.watch.detector if now.watch else None
     verdict, diagnosis, position, problems = found.verdict, found.diagnosis, found.position, found.problems
     if gate.lossy and task.is_gated:
         verdict, diagnosis, position, problems = Verdict.NOT_LOSSLESS, f"by configuration ({'; '.join(gate.lossy)})", None, ()

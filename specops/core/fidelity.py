@@ -146,6 +146,33 @@ class Watch:
             paths.append(path)
         return replace(self, detector=detector, ranks=ranks), np.concatenate(paths)
 
+    @property
+    def alarm_at(self) -> int | None:
+        """The token of the alarm, None while there is none."""
+        return self.detector.alarm_at if self.detector else None
+
+    def to_record(self) -> dict[str, Any]:
+        """Return JSON-ready values that `from_record` reads back to the bit."""
+        kept = {"run_length": self.run_length, "positions": self.positions, "ranks": list(self.ranks)}
+        return kept | {"detector": self.detector.to_record() if self.detector else None}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> "Watch":
+        """Read what `to_record` wrote.
+
+        Raises:
+            InvalidInput: the record is not of that form.
+        """
+        try:
+            ranks = tuple(float(one) for one in record["ranks"])
+            detector = Detector.from_record(record["detector"]) if record["detector"] else None
+            run_length, positions = float(record["run_length"]), int(record["positions"])
+        except (KeyError, TypeError, ValueError) as exc:
+            raise InvalidInput(f"this is no saved watch ({exc!r}); start the watch anew") from exc
+        if len(ranks) != BINS:
+            raise InvalidInput("the saved watch is of another version; start the watch anew")
+        return cls(run_length=run_length, positions=positions, detector=detector, ranks=ranks)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controls:

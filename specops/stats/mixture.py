@@ -173,6 +173,31 @@ class Detector:
         """The alternative with the largest weighted sum, and its position; None stands for all tokens together."""
         return Wealth(names=self.names, logs=self.logs, shares=self.shares).winner
 
+    def to_record(self) -> dict[str, Any]:
+        """Return JSON-ready values that `from_record` reads back to the bit; a sum that is still 0 has None as logarithm."""
+        logs = [[one if math.isfinite(one) else None for one in row] for row in self.logs]
+        kept = {"run_length": self.run_length, "names": list(self.names), "shares": list(self.shares), "tokens": self.tokens}
+        return kept | {"logs": logs, "alarm_at": self.alarm_at}
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> "Detector":
+        """Read what `to_record` wrote.
+
+        Raises:
+            InvalidInput: the record is not of that form.
+        """
+        try:
+            logs = tuple(tuple(-math.inf if one is None else float(one) for one in row) for row in record["logs"])
+            names, shares = tuple(str(one) for one in record["names"]), tuple(float(one) for one in record["shares"])
+            alarm = None if record["alarm_at"] is None else int(record["alarm_at"])
+            run_length, tokens = float(record["run_length"]), int(record["tokens"])
+        except (KeyError, TypeError, ValueError) as exc:
+            raise InvalidInput(f"this is no saved detector ({exc!r}); start the watch anew") from exc
+        is_read = logs and all(len(row) == len(names) for row in (*logs, shares))
+        if not is_read or np.isnan(logs).any() or np.isposinf(logs).any():
+            raise InvalidInput("the saved detector does not fit its alternatives; start the watch anew")
+        return cls(run_length=run_length, names=names, shares=shares, logs=logs, tokens=tokens, alarm_at=alarm)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leak:

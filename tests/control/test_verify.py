@@ -247,6 +247,29 @@ def test_continuous_mode_alarms_on_a_bug_and_else_runs_to_the_budget():
     assert sound.tokens >= 700
 
 
+def test_a_watch_goes_on_after_a_restart_where_it_stopped():
+    """A detector that began anew at each restart would have a run length of its own each time, and forget a bug half seen."""
+    saves, job = [], task(run_length=1e30, budget=700)
+    broken = Memory(TARGET, DRAFT, rules={"resample": from_target})
+    whole = run(broken, job, save=lambda record: saves.append(json.dumps(record, allow_nan=False)))
+
+    kept = []
+    resumed = run(broken, job, saved=json.loads(saves[1]), save=lambda record: kept.append(json.dumps(record, allow_nan=False)))
+
+    assert json.loads(kept[-1])["watch"] == json.loads(saves[-1])["watch"]
+    assert json.loads(saves[-1])["watch"]["detector"]["tokens"] == whole.tokens == resumed.tokens
+
+
+@pytest.mark.parametrize("broken", [{"watch": 3}, {"watch": {"run_length": 5}}])
+def test_a_saved_watch_that_is_none_is_refused(broken):
+    """It names the way out; nothing is begun."""
+    saves, job = [], task(run_length=1e5, budget=100)
+    run(Memory(TARGET, DRAFT), job, save=saves.append)
+
+    with pytest.raises(InvalidInput, match="anew"):
+        run(Memory(TARGET, DRAFT), job, saved=saves[0] | broken)
+
+
 def test_the_estimate_counts_controls_and_prompts():
     """A second per look of the clock over 16 tokens of the first answer."""
     found = estimate(task(), PLAIN, clock())

@@ -191,3 +191,26 @@ def test_log_probabilities_of_the_endpoint_are_asked_for_once_when_it_has_none()
 
     with pytest.raises(EngineUnavailable):
         endpoint.facts()
+
+
+LOSSY = {"method": "ngram", "rejection_sample_method": "synthetic"}
+
+
+@pytest.mark.parametrize(
+    ("described", "known"),
+    [
+        ({"vllm_config": {"speculative_config": LOSSY | {"model_config": {}}}}, {"speculative_config": LOSSY}),
+        ({"vllm_config": {"speculative_config": None}}, {}),
+        ({"vllm_config": "again as text"}, {}),
+    ],
+)
+def test_a_server_that_describes_itself_as_text_is_asked_again_as_json(described, known):
+    """The text leaves the rejection method out, which decides whether the endpoint can be lossless at all."""
+    endpoint = Memory(TARGET)
+    endpoint.facts = lambda: {"vllm_config": "SpeculativeConfig(method='ngram')", "version": "0.32.0"}
+    endpoint.described = described
+
+    with served(endpoint) as url:
+        found = HttpEndpoint(url).facts()
+
+    assert found == endpoint.facts() | known

@@ -236,3 +236,25 @@ def test_a_run_length_below_two_tokens_is_refused():
     """It would always alarm."""
     with pytest.raises(InvalidInput, match="run length"):
         Detector.new(1.0, {"a": 1.0})
+
+
+@given(st.integers(0, 40), st.integers(0, 2**32 - 1))
+def test_a_saved_detector_is_the_detector(tokens, seed):
+    """To the bit, also before its first token, when its sums are 0 and their logarithms no JSON numbers."""
+    rng = np.random.default_rng(seed)
+    detector, _ = Detector.new(20.0, {"a": 1.0, "b": 2.0}, 2).fold(rng.normal(size=(tokens, 2)), rng.integers(-1, 2, tokens))
+
+    read = Detector.from_record(json.loads(json.dumps(detector.to_record(), allow_nan=False)))
+
+    assert read == detector
+
+
+@pytest.mark.parametrize(
+    "changes", [{"logs": [[0.0]]}, {"logs": []}, {"logs": [[math.nan, 0.0]]}, {"names": None}, {"tokens": "many"}]
+)
+def test_a_saved_detector_of_another_form_is_refused(changes):
+    """With the way out."""
+    record = Detector.new(20.0, {"a": 1.0, "b": 2.0}).to_record() | changes
+
+    with pytest.raises(InvalidInput, match="start the watch anew"):
+        Detector.from_record(record)
